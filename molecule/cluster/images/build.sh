@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Builds the sandbox's images from the distribution that this machine itself runs, or from a registry's images.
+#
+#   build.sh CACHE_DIR            print the tags "ubuntu=… el=… base=…", building what is not there yet
+#
+# SANDBOX_IMAGES=registry takes real Ubuntu 24.04 and Amazon Linux 2023 images instead (needs a container registry).
+# An image's tag is a hash of what it is made from, so a change of inputs rebuilds it and nothing else does.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+cache=$(realpath -m "$1")
+mkdir -p "$cache"
+log() { printf '%s  %s\n' "$(date +%T)" "$*" >&2; }
+have() { podman image exists "$1"; }
+hash_of() { cat "$@" | sha256sum | cut -c1-12; }
+
+. /etc/os-release
+packages=$(grep -v '^#' "$here/packages.txt" | tr -s ' \n' ',' | sed 's/^,//; s/,$//')
+
+# The distribution's own repositories, as this machine's apt is configured to reach them.
+host_sources() {
+  apt-get indextargets --format '$(SITE)|$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(ORIGIN)' 'Created-By: Packages' |
+    awk -F'|' -v id="$ID" 'tolower($5) == id { print "deb " $2 " " $3 " " $4 }' | sort -u
+}
+
+build_base() {
+  local tag=$1 tar="$cache/base.tar" sources="$cache/sources.list"
+  host_sources > "$sources"
+  [ -s "$sources" ] || { log "no $ID repository in this machine's apt: run apt-get update"; exit 1; }
+  log "building $tag from $PRETTY_NAME (about two minutes, once)"
+  mmdebstrap --variant=apt --include="$packages" --aptopt='Acquire::Languages "none"' \
+    --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+    --customize-hook='rm -f "$1"/etc/machine-id "$1"/etc/ssh/ssh_host_*' \
+    "$VERSION_CODENAME" "$tar" - < "$sources" > "$cache/base.log" 2>&1 || { tail -20 "$cache/base.log" >&2; exit 1; }
+  podman import --quiet --message "packages of $PRETTY_NAME" "$tar" "$tag" > /dev/null
+  rm -f "$tar"
+}
+
+build_node() {  # family base_image tag
+  log "building $3"
+  podman build --quiet --build-arg BASE="$2" --build-arg FAMILY="$1" --tag "$3" --file "$here/Containerfile" "$here" > /dev/null
+}
+
+inputs=$(hash_of "$here/packages.txt" "$here/build.sh" /etc/os-release)
+base=localhost/postboot-base:$inputs
+have "$base" || build_base "$base"
+echo "base=$base"
+for family in ubuntu el; do
+  from=$base
+  if [ "${SANDBOX_IMAGES:-}" = registry ]; then
+    case $family in
+      ubuntu) from=docker.io/library/ubuntu:24.04 ;;
+      el) from=docker.io/library/amazonlinux:2023 ;;
+    esac
+  fi
+  tag=localhost/postboot-$family:$( (echo "$from"; find "$here/Containerfile" "$here/setup.sh" "$here/rootfs" -type f | sort | xargs cat) | sha256sum | cut -c1-12)
+  have "$tag" || build_node "$family" "$from" "$tag"
+  echo "$family=$tag"
+done

@@ -1,0 +1,2 @@
+PATH=$PATH:/opt/slurm/bin
+MANPATH=$MANPATH:/opt/slurm/share/man

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Gives an image its family: "ubuntu" (apt, user ubuntu) or "el" (dnf and rpm, user ec2-user). Run once, while the image is built.
+set -euo pipefail
+family=$1
+
+real_image() { ! grep -q '^ID=debian' /etc/os-release; }
+
+install_packages() {  # only on a registry's image; the look-alike's packages are in its base already
+  if [ "$family" = ubuntu ]; then
+    apt-get update -q
+    grep -v '^#' "$2" | tr ' ' '\n' | grep -vE '^(python3-dnf|dnf|rpm|nginx-light|createrepo-c|init|awscli)$' | DEBIAN_FRONTEND=noninteractive xargs apt-get install -q -y --no-install-recommends
+  else
+    dnf install -y systemd dbus python3 openssh-server sudo iproute iptables procps-ng psmisc pciutils kmod ca-certificates jq less unzip xz zstd tar awscli-2
+  fi
+}
+
+# ParallelCluster's Slurm lives in /opt/slurm, which the head node shares. Its sysconfdir is /opt/slurm/etc.
+move_slurm() {
+  command -v slurmctld > /dev/null || return 0
+  local lib; lib=$(echo /usr/lib/*-linux-gnu/slurm-wlm)
+  mkdir -p /opt/slurm/bin /opt/slurm/sbin /opt/slurm/lib /opt/slurm/etc
+  for program in sacct sacctmgr salloc sattach sbatch sbcast scancel scontrol sdiag sinfo sprio squeue sreport srun sshare sstat strigger; do
+    mv "$(readlink -f "/usr/bin/$program")" "/opt/slurm/bin/$program"
+    rm -f "/usr/bin/$program"
+  done
+  for program in slurmctld slurmd; do
+    mv "$(readlink -f "/usr/sbin/$program")" "/opt/slurm/sbin/$program"
+    rm -f "/usr/sbin/$program"
+  done
+  cp -a "$lib" /opt/slurm/lib/slurm
+  rm -rf /etc/slurm && ln -s /opt/slurm/etc /etc/slurm
+}
+
+users() {
+  local user=$1
+  id "$user" > /dev/null 2>&1 || useradd --create-home --shell /bin/bash --uid 1000 "$user"
+  usermod --password '*' "$user"
+  echo "$user ALL=(ALL) NOPASSWD:ALL" > "/etc/sudoers.d/90-cloud-init-users"
+  id pcluster-admin > /dev/null 2>&1 || useradd --system --no-create-home --shell /usr/sbin/nologin pcluster-admin
+}
+
+identity() {
+  rm -f /etc/os-release /usr/lib/os-release
+  if [ "$family" = ubuntu ]; then
+    printf '%s\n' 'PRETTY_NAME="Ubuntu 24.04.3 LTS"' 'NAME="Ubuntu"' 'VERSION_ID="24.04"' 'VERSION="24.04.3 LTS (Noble Numbat)"' \
+      'VERSION_CODENAME=noble' 'ID=ubuntu' 'ID_LIKE=debian' 'UBUNTU_CODENAME=noble' > /usr/lib/os-release
+    rm -rf /usr/bin/dnf* /usr/bin/rpm* /etc/dnf /usr/lib/python3/dist-packages/dnf /usr/lib/python3/dist-packages/rpm
+    # A node reaches no distribution mirror; what it needs from one comes with the sandbox's own repositories.
+    rm -f /etc/apt/sources.list /etc/apt/sources.list.d/*
+  else
+    printf '%s\n' 'NAME="Amazon Linux"' 'VERSION="2023"' 'ID="amzn"' 'ID_LIKE="fedora"' 'VERSION_ID="2023"' 'PLATFORM_ID="platform:al2023"' \
+      'PRETTY_NAME="Amazon Linux 2023.9.20251110"' 'CPE_NAME="cpe:2.3:o:amazon:amazon_linux:2023"' > /usr/lib/os-release
+    echo 'Amazon Linux release 2023.9.20251110 (Amazon Linux)' > /etc/system-release
+    rm -rf /usr/bin/apt* /usr/bin/dpkg* /etc/apt /var/lib/dpkg /etc/debian_version /usr/lib/python3/dist-packages/apt*
+    mkdir -p /etc/rpm /etc/yum.repos.d /etc/dnf/vars /var/lib/rpm
+    echo '%_dbpath /var/lib/rpm' > /etc/rpm/macros.sandbox
+    echo 2023 > /etc/dnf/vars/releasever
+    rpm --initdb
+  fi
+  ln -s ../usr/lib/os-release /etc/os-release
+}
+
+# Services that have no business in a container, and those that ParallelCluster starts itself once the node is configured.
+services() {
+  systemctl mask --quiet systemd-networkd.service systemd-networkd.socket systemd-networkd-wait-online.service systemd-firstboot.service \
+    systemd-resolved.service systemd-timesyncd.service systemd-udevd.service systemd-modules-load.service getty.target console-getty.service \
+    sys-kernel-debug.mount sys-kernel-tracing.mount sys-fs-fuse-connections.mount dev-hugepages.mount ssh.socket nginx.service \
+    apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer
+  rm -f /etc/systemd/system/multi-user.target.wants/slurm*.service
+  systemctl set-default --quiet multi-user.target
+}
+
+real_image && install_packages "$@"
+move_slurm
+if [ "$family" = ubuntu ]; then users ubuntu; else users ec2-user; fi
+real_image || identity
+services

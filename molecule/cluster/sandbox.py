@@ -1,0 +1,348 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026 The pcluster.postboot contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The sandbox: two look-alike ParallelClusters, an AWS API and a mirror, in podman containers on a network of their own.
+
+create.yml and destroy.yml call its steps in turn; `make node` calls `exec`. A step does only what is not done yet, and prints
+one line for each thing that it did, so that a step that prints nothing changed nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import resource
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import yaml
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+PREFIX = "postboot-"
+
+
+class Sandbox:
+    """The sandbox's state: what topology.yml asks for, what .sandbox holds, and what podman runs."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.topology = yaml.safe_load((HERE / "topology.yml").read_text())
+        self.network = self.topology["network"]["name"]
+        self.templates = jinja2.Environment(  # noqa: S701  (shell and configuration files, no HTML)
+            loader=jinja2.FileSystemLoader(HERE / "templates"), keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
+        )
+        self.templates.tests["search"] = lambda text, part: part in text
+        state.mkdir(parents=True, exist_ok=True)
+
+    # What is there
+
+    @cached_property
+    def hybrid_cgroups(self) -> bool:
+        """Whether this machine mounts version 1 cgroups, which crun refuses and which Slurm can not use inside a container."""
+        return not Path("/sys/fs/cgroup/cgroup.controllers").exists()
+
+    @cached_property
+    def environment(self) -> dict[str, str]:
+        """podman's environment, with a configuration that fits this machine's cgroups and limits."""
+        files, processes = (resource.getrlimit(limit)[1] for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
+        lines = ["[engine]", 'events_logger = "file"', 'cgroup_manager = "cgroupfs"']
+        if self.hybrid_cgroups:
+            lines.append('runtime = "runc"')
+        limits = ", ".join(f'"{name}={at_most}:{at_most}"' for name, at_most in (
+            ("nofile", min(files, 65536) if files > 0 else 65536), ("nproc", min(processes, 32768) if processes > 0 else 32768)))
+        lines += ["[containers]", 'log_driver = "k8s-file"', f"default_ulimits = [{limits}]"]
+        conf = self.state / "containers.conf"
+        write(conf, "\n".join(lines) + "\n")
+        return {**os.environ, "CONTAINERS_CONF": str(conf)}
+
+    def podman(self, *arguments: str, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run podman quietly; its own words are shown only when it fails."""
+        result = subprocess.run(["podman", *arguments], env=self.environment, text=True, capture_output=True, check=False, **options)
+        if check and result.returncode:
+            sys.exit(f"podman {' '.join(arguments[:3])} … failed: {result.stderr.strip()}")
+        return result
+
+    def running(self) -> set[str]:
+        return set(self.podman("ps", "--filter", f"name=^{PREFIX}", "--format", "{{.Names}}").stdout.split())
+
+    @cached_property
+    def clusters(self) -> dict[str, dict[str, Any]]:
+        """The clusters with what templates need: names, host names, instance ids."""
+        clusters = self.topology["clusters"]
+        remembered = self.state / "instances.json"
+        ids = json.loads(remembered.read_text()) if remembered.exists() else {}
+        for name, spare in self.topology["spares"].items():
+            clusters[spare["cluster"]]["nodes"][name] = {**spare, "spare": True}
+        for cluster_name, cluster in clusters.items():
+            cluster.update(name=cluster_name, hash=hashlib.sha256(cluster_name.encode()).hexdigest()[:16])
+            for name, node in cluster["nodes"].items():
+                hostname = name if node["type"] == "Compute" else "ip-" + node["address"].replace(".", "-")
+                node.update(name=name, hostname=hostname, instance_id=ids.get(name), cluster=cluster_name)
+                if node["type"] == "HeadNode":
+                    cluster["head"] = node
+        return clusters
+
+    def nodes(self, *, spares: bool = False) -> list[dict[str, Any]]:
+        return [n for c in self.clusters.values() for n in c["nodes"].values() if spares or not n.get("spare")]
+
+    def node(self, name: str) -> dict[str, Any]:
+        found = {node["name"]: node for node in self.nodes(spares=True)}
+        if name not in found:
+            sys.exit(f"NODE is {name!r}; the sandbox's nodes are {', '.join(found)}")
+        return found[name]
+
+    # Steps
+
+    def images(self) -> None:
+        """Build the node images, or find them built."""
+        before = self.podman("images", "--quiet").stdout
+        built = subprocess.run([HERE / "images/build.sh", self.state / "cache"], env=self.environment, text=True, stdout=subprocess.PIPE, check=False)
+        if built.returncode:
+            sys.exit("the node images could not be built: see the lines above")
+        write(self.state / "images", built.stdout)
+        if self.podman("images", "--quiet").stdout != before:
+            print("built the node images")
+
+    @cached_property
+    def image(self) -> dict[str, str]:
+        return dict(line.split("=", 1) for line in (self.state / "images").read_text().split())
+
+    def mirror(self) -> None:
+        """Fill the mirror's directory with every file that an upstream site would serve."""
+        subprocess.run([HERE / "mirror/build.sh", self.state / "mirror", self.image["base"]], env=self.environment, check=True)
+
+    def services(self) -> None:
+        """Start the AWS API and the mirror."""
+        if self.podman("network", "exists", self.network, check=False).returncode:
+            self.podman("network", "create", "--subnet", self.topology["network"]["subnet"], self.network)
+        running = self.running()
+        for name, arguments in (("mirror", self.mirror_arguments()), ("aws", self.aws_arguments())):
+            if PREFIX + name not in running:
+                address = self.topology["services"][name]["address"]
+                self.podman("rm", "--force", "--ignore", PREFIX + name)
+                self.podman("run", "--detach", "--name", PREFIX + name, "--hostname", name, "--network", self.network, "--ip", address, *arguments)
+                print(f"booted {name} {address}")
+
+    def boot(self) -> None:
+        """Start the nodes that are not running, and wait until their systemd is up."""
+        running = self.running()
+        for node in self.nodes():
+            self.boot_node(node, running)
+        for node in self.nodes():
+            self.wait_for_systemd(node["name"])
+
+    def mirror_arguments(self) -> list[str]:
+        return ["--volume", f"{self.state}/mirror:/srv/mirror:ro", "--volume", f"{HERE}/mirror/nginx.conf:/etc/nginx/nginx.conf:ro",
+                self.image["base"], "nginx", "-g", "daemon off;"]
+
+    def aws_arguments(self) -> list[str]:
+        libraries = next((ROOT / ".venv/lib").glob("python3*/site-packages"))
+        return ["--volume", f"{libraries}:/srv/libraries:ro", "--volume", f"{HERE}/aws/server.py:/srv/server.py:ro",
+                "--env", "PYTHONPATH=/srv/libraries", "--env", "PYTHONDONTWRITEBYTECODE=1", self.image["base"], "python3", "/srv/server.py"]
+
+    def boot_node(self, node: dict[str, Any], running: set[str]) -> None:
+        container, cluster = PREFIX + node["name"], self.clusters[node["cluster"]]
+        if container in running:
+            return
+        tree = self.node_tree(node, cluster)
+        self.podman("rm", "--force", "--ignore", "--volumes", container)
+        volumes = [f"{tree}:/sandbox/node:ro", f"{container}-docker:/var/lib/docker"]
+        volumes += [f"{PREFIX}{cluster['name']}-{share}:{at}" for share, at in (("slurm", "/opt/slurm"), ("home", "/home"), ("fsx", "/fsx"))]
+        if node["type"] == "HeadNode":
+            volumes += [f"{self.state}/head-{cluster['name']}:/sandbox/head:ro", f"{self.state}/ssh/id.pub:/sandbox/authorized_keys:ro"]
+        names = [f"--add-host={other['hostname']}:{other['address']}" for other in cluster["nodes"].values()]
+        self.podman(
+            "run", "--detach", "--name", container, "--hostname", node["hostname"], "--network", self.network, "--ip", node["address"],
+            "--systemd=always", "--privileged", *(["--cgroupns=private"] if self.hybrid_cgroups else []), *names,
+            *(argument for volume in volumes for argument in ("--volume", volume)), self.image[cluster["image"]],
+        )
+        print(f"booted {node['name']} {node['address']}")
+
+    def node_tree(self, node: dict[str, Any], cluster: dict[str, Any]) -> Path:
+        """Write the files that ParallelCluster puts on this one node, and on a head node those of /opt/slurm/etc."""
+        context = {"node": node, "cluster": cluster, "region": self.topology["region"], "hybrid_cgroups": self.hybrid_cgroups}
+        tree = self.state / "nodes" / node["name"]
+        write(tree / "etc/parallelcluster/cfnconfig", self.render("cfnconfig.j2", context))
+        write(tree / "etc/chef/dna.json", self.render("dna.json.j2", context))
+        write(tree / "opt/parallelcluster/.bootstrapped", f"aws-parallelcluster-cookbook-{self.topology['parallelcluster']}\n")
+        write(tree / "etc/machine-id", hashlib.sha256(node["name"].encode()).hexdigest()[:32] + "\n")  # without one, systemd enables all that it finds
+        for program in ("slurm_resume", "slurm_suspend"):
+            write(tree / "opt/parallelcluster/scripts/slurm" / program, "#!/bin/sh\n# A stand-in: the sandbox's nodes are started by hand.\nexit 0\n")
+        if node["type"] == "Compute":
+            write(tree / "etc/parallelcluster/slurm_plugin/slurm_nodename", node["name"])
+            write(tree / "etc/parallelcluster/slurm_plugin/slurm_node_spec.json", self.render("slurm_node_spec.json.j2", context))
+        write(tree / "sandbox/boot.sh", self.render("boot.sh.j2", context))
+        write(tree / "etc/munge/munge.key", self.secret(f"munge-{cluster['name']}"))
+        if node["type"] == "HeadNode":
+            etc = self.state / f"head-{cluster['name']}"
+            for name in ("slurm.conf", "slurm_parallelcluster.conf", "gres.conf"):
+                write(etc / name, self.render(f"{name}.j2", context))
+            write(etc / "cgroup.conf", "CgroupAutomount=no\nConstrainCores=yes\n")
+            write(etc / "plugstack.conf", "include /opt/slurm/etc/plugstack.conf.d/*\n")
+            (etc / "plugstack.conf.d").mkdir(exist_ok=True)
+            write(etc / "pcluster/custom_slurm_settings_include_file_slurm.conf", "# CustomSlurmSettings\n")
+            for kind in ("prolog.d", "epilog.d"):
+                write(etc / "scripts" / kind / "90_pcluster_noop", "#!/bin/bash\nexit 0\n", mode=0o755)
+            key = self.state / "ssh/id"
+            if not key.exists():
+                key.parent.mkdir(exist_ok=True)
+                subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "sandbox", "-f", key], check=True)
+        return tree
+
+    def render(self, template: str, context: dict[str, Any]) -> str:
+        return self.templates.get_template(template).render(context)
+
+    def secret(self, name: str) -> str:
+        path = self.state / "secrets" / name
+        if not path.exists():
+            write(path, secrets.token_hex(64), mode=0o600)
+        return path.read_text()
+
+    def wait_for_systemd(self, name: str) -> None:
+        self.deadline(f"{name}: systemd", lambda: self.podman("exec", PREFIX + name, "systemctl", "is-system-running", check=False).stdout.strip() == "running")
+
+    def slurm(self, *names: str) -> None:
+        """Tell each cluster's Slurm where its nodes are, as ParallelCluster's clustermgtd does, and wait until they are idle."""
+        for cluster in self.clusters.values():
+            computes = [n for n in cluster["nodes"].values() if n["type"] == "Compute" and (n["name"] in names if names else not n.get("spare"))]
+            for node in computes:
+                if self.slurm_state(cluster, node) in ("IDLE", "ALLOCATED", "MIXED"):
+                    continue
+                self.deadline(f"{cluster['name']}: slurmctld", lambda c=cluster: not self.slurm_command(c, "scontrol ping").returncode)
+                at = f"NodeName={node['name']} NodeAddr={node['address']} NodeHostname={node['name']}"
+                self.slurm_command(cluster, f"scontrol update {at} State=POWER_UP")
+                self.podman("exec", PREFIX + node["name"], "systemctl", "restart", "slurmd")
+                self.deadline(f"{node['name']} in Slurm", lambda c=cluster, n=node: self.slurm_state(c, n) == "IDLE")
+                print(f"{node['name']} is idle in Slurm")
+
+    def slurm_command(self, cluster: dict[str, Any], command: str) -> subprocess.CompletedProcess[str]:
+        return self.podman("exec", PREFIX + cluster["head"]["name"], "bash", "-lc", command, check=False)
+
+    def slurm_state(self, cluster: dict[str, Any], node: dict[str, Any]) -> str:
+        states = self.slurm_command(cluster, f"sinfo --noheader --nodes={node['name']} --partition={node['queue']} --format=%T").stdout.split()
+        return states[0].upper() if states else ""
+
+    def deadline(self, what: str, done: Any, seconds: float = 60) -> None:
+        end = time.monotonic() + seconds
+        while not done():
+            if time.monotonic() > end:
+                sys.exit(f"{what} is not ready after {seconds:.0f} s")
+            time.sleep(0.5)
+
+    def join(self, name: str) -> None:
+        """Boot one of the spares."""
+        self.register(name)
+        self.boot_node(self.node(name), self.running())
+        self.wait_for_systemd(name)
+        self.slurm(name)
+
+    def leave(self, name: str) -> None:
+        """End a spare as ParallelCluster does: power it down in Slurm, terminate the instance."""
+        node = self.node(name)
+        self.slurm_command(self.clusters[node["cluster"]], f"scontrol update NodeName={name} State=POWER_DOWN_FORCE NodeAddr={name} NodeHostname={name}")
+        self.podman("rm", "--force", "--ignore", "--volumes", "--time=0", PREFIX + name)
+        self.aws.terminate(node)
+
+    def register(self, *names: str) -> None:
+        """Hold the nodes and the decoys as instances in the AWS API, and remember the nodes' instance ids."""
+        wanted = [node for node in self.nodes(spares=True) if (node["name"] in names if names else not node.get("spare"))]
+        for node in wanted:
+            node["instance_id"] = self.aws.ensure(node, self.clusters[node["cluster"]])
+        for decoy in self.topology["decoys"] if not names else []:
+            self.aws.ensure(decoy, self.clusters.get(decoy.get("cluster")))
+        for line in self.aws.made:
+            print(line)
+        write(self.state / "instances.json", json.dumps({n["name"]: n["instance_id"] for n in self.nodes(spares=True)}, indent=2) + "\n")
+
+    @cached_property
+    def aws(self) -> Any:
+        sys.path.insert(0, str(HERE / "aws"))
+        from register import Account  # noqa: PLC0415  (boto3 is slow to import, and only two steps need it)
+
+        return Account(self.endpoint, self.topology)
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://{self.topology['services']['aws']['address']}:5000"
+
+    def exec(self, name: str, command: str, user: str) -> int:
+        """Run one command on a node in a login shell, and return its exit code."""
+        self.node(name)
+        if PREFIX + name not in self.running():
+            sys.exit(f"node {name} is not running: make sandbox boots it")
+        terminal = ["--tty"] if sys.stdin.isatty() and sys.stdout.isatty() else []
+        full = ["podman", "exec", "--interactive", *terminal, PREFIX + name, "runuser", "--login", user or "root", "--command", command]
+        return subprocess.run(full, env=self.environment, check=False).returncode
+
+    def status(self) -> None:
+        """Say what runs and where to look."""
+        running = self.running()
+        for node in self.nodes(spares=True):
+            if PREFIX + node["name"] in running:
+                print(f"  {node['name']:<16} {node['address']:<14} {node['cluster']:<6} {node['type']}")
+        print(f"  {'aws':<16} {self.endpoint}\n  {'mirror':<16} http://{self.topology['services']['mirror']['address']}/")
+
+    def destroy(self) -> None:
+        """Remove every trace: containers, volumes, the network and what .sandbox holds of them. Images and the mirror's files stay cached."""
+        names = self.podman("ps", "--all", "--filter", f"name=^{PREFIX}", "--format", "{{.Names}}").stdout.split()
+        if names:
+            self.podman("rm", "--force", "--volumes", "--time=0", *names)
+            print("removed " + ", ".join(name.removeprefix(PREFIX) for name in names))
+        volumes = self.podman("volume", "ls", "--filter", f"name=^{PREFIX}", "--format", "{{.Name}}").stdout.split()
+        if volumes:
+            self.podman("volume", "rm", "--force", *volumes)
+        if not self.podman("network", "exists", self.network, check=False).returncode:
+            self.podman("network", "rm", "--force", self.network)
+        for path in self.state.iterdir():
+            if path.name not in ("cache", "mirror", "images", "containers.conf"):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def purge(self) -> None:
+        """Remove the cached images and the mirror's files as well."""
+        self.destroy()
+        images = [i for i in self.podman("images", "--format", "{{.Repository}}:{{.Tag}}").stdout.split() if i.startswith(f"localhost/{PREFIX}")]
+        if images:
+            self.podman("rmi", "--force", *images)
+        shutil.rmtree(self.state)
+
+
+def write(path: Path, content: str, mode: int = 0o644) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_text() != content:
+        path.write_text(content)
+    path.chmod(mode)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--state", type=Path, default=ROOT / ".sandbox", help="where the sandbox keeps its files (default: %(default)s)")
+    steps = parser.add_subparsers(dest="step", required=True)
+    for step in ("images", "mirror", "services", "register", "boot", "slurm", "status", "destroy", "purge"):
+        steps.add_parser(step, help=getattr(Sandbox, step).__doc__)
+    for step in ("join", "leave"):
+        steps.add_parser(step, help=getattr(Sandbox, step).__doc__).add_argument("name")
+    run = steps.add_parser("exec", help=Sandbox.exec.__doc__)
+    run.add_argument("--user", default="root")
+    run.add_argument("name")
+    run.add_argument("command")
+    arguments = vars(parser.parse_args())
+    sandbox = Sandbox(arguments.pop("state").resolve())
+    step = arguments.pop("step")
+    if step == "exec":
+        return sandbox.exec(**arguments)
+    getattr(sandbox, step)(*arguments.values())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
