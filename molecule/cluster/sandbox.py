@@ -13,6 +13,7 @@ import argparse
 import hashlib
 import json
 import os
+import platform
 import resource
 import secrets
 import shutil
@@ -161,6 +162,7 @@ class Sandbox:
         if node["type"] == "HeadNode":
             volumes += [f"{self.state}/head-{cluster['name']}:/sandbox/head:ro", f"{self.state}/ssh/id.pub:/sandbox/authorized_keys:ro"]
         names = [f"--add-host={other['hostname']}:{other['address']}" for other in cluster["nodes"].values()]
+        names += [f"--add-host={name}:{service['address']}" for name, service in self.topology["services"].items()]
         self.podman(
             "run", "--detach", "--name", container, "--hostname", node["hostname"], "--network", self.network, "--ip", node["address"],
             "--systemd=always", "--privileged", *(["--cgroupns=private"] if self.hybrid_cgroups else []), *names,
@@ -178,6 +180,10 @@ class Sandbox:
         write(tree / "etc/machine-id", hashlib.sha256(node["name"].encode()).hexdigest()[:32] + "\n")  # without one, systemd enables all that it finds
         for program in ("slurm_resume", "slurm_suspend"):
             write(tree / "opt/parallelcluster/scripts/slurm" / program, "#!/bin/sh\n# A stand-in: the sandbox's nodes are started by hand.\nexit 0\n")
+        if cluster["image"] == "el":
+            write(tree / "etc/yum.repos.d/amazonlinux.repo", (HERE / "templates/amazonlinux.repo").read_text())
+            keys = self.state / "mirror/cdn.amazonlinux.com/al2023/core/mirrors/latest" / platform.machine() / "RPM-GPG-KEY-amazon-linux-2023"
+            write(tree / "etc/pki/rpm-gpg/RPM-GPG-KEY-amazon-linux-2023", keys.read_text())
         if node["type"] == "Compute":
             write(tree / "etc/parallelcluster/slurm_plugin/slurm_nodename", node["name"])
             write(tree / "etc/parallelcluster/slurm_plugin/slurm_node_spec.json", self.render("slurm_node_spec.json.j2", context))
@@ -262,6 +268,11 @@ class Sandbox:
             self.aws.ensure(decoy, self.clusters.get(decoy.get("cluster")))
         for line in self.aws.made:
             print(line)
+        inventory = self.state / "inventory"
+        inventory.mkdir(exist_ok=True)
+        for part in (HERE / "inventory").iterdir():
+            if not (inventory / part.name).exists():
+                (inventory / part.name).symlink_to(part)
         write(self.state / "instances.json", json.dumps({n["name"]: n["instance_id"] for n in self.nodes(spares=True)}, indent=2) + "\n")
 
     @cached_property
@@ -291,6 +302,11 @@ class Sandbox:
             if PREFIX + node["name"] in running:
                 print(f"  {node['name']:<16} {node['address']:<14} {node['cluster']:<6} {node['type']}")
         print(f"  {'aws':<16} {self.endpoint}\n  {'mirror':<16} http://{self.topology['services']['mirror']['address']}/")
+
+    def summary(self) -> None:
+        """Say how many tasks the last run changed."""
+        reports = [json.loads(p.read_text()) for p in (self.state / "reports").glob("*/*.json")]
+        print(reports)
 
     def destroy(self) -> None:
         """Remove every trace: containers, volumes, the network and what .sandbox holds of them. Images and the mirror's files stay cached."""

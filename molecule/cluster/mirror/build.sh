@@ -1,2 +1,32 @@
-#!/bin/bash
-mkdir -p $1
+#!/usr/bin/env bash
+# Fills the mirror's directory with what each upstream site would serve, at /<host>/<path>, made from this distribution's real programs.
+#
+#   build.sh MIRROR_DIR BASE_IMAGE
+#
+# Newest versions come from Debian's unstable suite (their binaries need glibc 2.34 only); the container programs from the base's own suite.
+# pins.json says which versions and sha256 resulted: the sandbox's variables read it, as a user's group_vars would hold `make pins`.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+mirror=$(realpath -m "$1") image=$2
+stamp=$(cat "$here"/build.sh "$here"/fill.sh | sha256sum | cut -c1-16)-$image
+[ "$(cat "$mirror/.stamp" 2> /dev/null)" = "$stamp" ] && exit 0
+rm -rf "$mirror" && mkdir -p "$mirror"
+work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
+mkdir -p "$work"/{lists/partial,cache/archives/partial,sources.d,debs}
+
+. /etc/os-release
+site=$(apt-get indextargets --format '$(ORIGIN)|$(REPO_URI)|$(RELEASE)' 'Created-By: Packages' | awk -F'|' -v id="$ID" -v suite="$VERSION_CODENAME" 'tolower($1) == id && $3 == suite { print $2; exit }')
+newest=$([ "$ID" = debian ] && echo unstable || echo "$VERSION_CODENAME")
+component=$([ "$ID" = debian ] && echo main || echo universe)
+echo "deb $site $newest $component" > "$work/sources.list"
+cat > "$work/apt.conf" << EOF
+Dir::State "$work"; Dir::State::lists "$work/lists"; Dir::State::status "/dev/null"; Dir::Cache "$work/cache";
+Dir::Etc::sourcelist "$work/sources.list"; Dir::Etc::sourceparts "$work/sources.d"; Acquire::Languages "none"; APT::Sandbox::User "root";
+EOF
+cd "$work/debs"
+APT_CONFIG="$work/apt.conf" apt-get update -qq
+APT_CONFIG="$work/apt.conf" apt-get download -qq prometheus promtool prometheus-node-exporter
+apt-get download -qq -o APT::Sandbox::User=root docker.io containerd runc tini libdevmapper1.02.1 busybox-static
+podman run --rm --network none --volume "$work/debs:/debs:ro" --volume "$mirror:/srv/mirror" --volume "$here/fill.sh:/fill.sh:ro" "$image" bash /fill.sh
+echo "$stamp" > "$mirror/.stamp"
+echo "filled the mirror: $(jq -r 'to_entries | map("\(.key) \(.value.version // "")") | join(", ")' "$mirror/pins.json")"

@@ -1,0 +1,113 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Keep the record of a run, print its table, and judge it. Nothing is sent to the node."""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ansible import constants as C
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.pcluster.postboot.plugins.plugin_utils import _report
+
+_STATES = ("started", "failed", "stopped", "shown", "judged")
+display = Display()
+
+
+class ActionModule(ActionBase):
+    """One task for each moment of a run."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Run on the controller."""
+        variables = task_vars or {}
+        result: dict[str, Any] = super().run(tmp, variables)
+        _, args = self.validate_argument_spec(
+            argument_spec={
+                "state": {"type": "str", "choices": list(_STATES), "required": True},
+                "component": {"type": "str"},
+            },
+            required_if=[("state", "started", ["component"]), ("state", "failed", ["component"])],
+        )
+        result["changed"] = False
+        result.update(getattr(self, f"_{args['state']}")(_report.Told.by(variables), args["component"], variables))
+        return result
+
+    def _started(self, told: _report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+        record = copy.deepcopy(dict(told.record)) or {"started": time.time(), "components": {}}
+        run = _report.note_start(record, component, time.time())
+        plan = record["components"][component]
+        answer = {"record": record, "run": run, "msg": plan["reason"] if not run else f"{component} runs"}
+        if run and plan["errors"]:
+            answer.update(failed=True, run=False, msg="; ".join(plan["errors"]))
+        return answer
+
+    def _failed(self, told: _report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+        task = str((variables.get("ansible_failed_task") or {}).get("name") or "").split(" : ", 1)[-1]
+        what = _report.message(variables.get("ansible_failed_result"))
+        failures = dict(told.failures)
+        if _report.note_failure(dict(told.record), failures, component, task, what):
+            return {
+                "failed": True,
+                "failures": failures,
+                "stop": component,
+                "msg": f"nothing works without {component}",
+            }
+        return {"failures": failures, "msg": f"the node goes on without {component}: {what}"}
+
+    def _stopped(self, told: _report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+        result = variables.get("ansible_failed_result") or {}
+        # Lines are kept apart here: each is one thing to correct.
+        cause = str(result.get("stop") or "")
+        what = told.failures[cause]["message"] if cause else str(result.get("msg") or _report.message(result))
+        return {"stopped": {"component": cause, "message": what}, "msg": "nothing more is done on this node"}
+
+    def _shown(self, told: _report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+        hostvars = variables.get("hostvars") or {}
+        reports = []
+        for host in variables.get("ansible_play_hosts_all") or []:
+            theirs = hostvars[host]
+            report = (theirs.get("__postboot_report") or {}).get("report")
+            if report is None and "__postboot_facts" not in theirs:
+                continue  # its turn has not come
+            reports.append(report or _report.unreachable(host, _why_unreachable(theirs)))
+        check = bool(self._task.check_mode)
+        lines = [
+            *_report.table(reports, _width(), check),
+            *_report.notes(reports),
+            _report.last_line(reports, max([report["seconds"] for report in reports] or [0.0]), check),
+        ]
+        if not str(C.DEFAULT_STDOUT_CALLBACK).endswith("json"):
+            display.display("\n" + "\n".join(lines))
+        return {"msg": lines[-1], "lines": lines}
+
+    def _judged(self, told: _report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+        report = (variables.get("__postboot_report") or {}).get("report") or {}
+        if told.stopped:
+            cause = told.stopped.get("component")
+            return {"failed": True, "msg": f"{cause + ' failed: ' if cause else ''}{told.stopped['message']}"}
+        if report.get("ended_badly"):
+            return {"failed": True, "msg": report["ended_badly"]}
+        return {"msg": "nothing stopped this node"}
+
+
+def _width() -> int:
+    # Without a terminal Ansible takes 79 columns, and whoever writes to a log may say better.
+    wanted = os.environ.get("COLUMNS", "")
+    return int(wanted) if wanted.isdigit() else int(display.columns)
+
+
+def _why_unreachable(theirs: Any) -> str:
+    for name in ("__postboot_facts", "__postboot_begin"):
+        result = theirs.get(name) or {}
+        if result.get("unreachable"):
+            return " ".join(str(result.get("msg") or "").split()) or "no connection"
+    return "the connection was lost on the way"

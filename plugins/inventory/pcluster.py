@@ -1,0 +1,543 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The inventory plugin pcluster.postboot.pcluster."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+name: pcluster
+short_description: Nodes of AWS ParallelCluster
+version_added: 0.1.0
+author:
+  - The pcluster.postboot contributors (@pcluster)
+description:
+  - Lists the nodes of AWS ParallelCluster clusters, from the tags of their EC2 instances, or the one node on which it
+    runs, from its own files.
+  - The configuration is a YAML file whose name ends with C(pcluster.yml) or C(pcluster.yaml).
+  - All nodes are in the group C(pcluster), which carries the connection variables, and in one of C(pcluster_head),
+    C(pcluster_login) and C(pcluster_compute). Further groups are C(pcluster_cluster_<cluster>),
+    C(pcluster_queue_<queue>), C(pcluster_compute_resource_<compute resource>), C(pcluster_pool_<login pool>),
+    C(pcluster_gpu) and C(pcluster_efa). Characters that a group name cannot have become C(_).
+  - Host variables are C(pcluster_cluster), C(pcluster_node_type) (V(head), V(login) or V(compute)),
+    C(pcluster_queue), C(pcluster_compute_resource), C(pcluster_pool), C(pcluster_slurm_node),
+    C(pcluster_instance_id), C(pcluster_instance_type), C(pcluster_state), C(pcluster_region), C(pcluster_zone),
+    C(pcluster_private_ip), C(pcluster_private_dns), C(pcluster_public_ip), C(pcluster_public_dns), C(pcluster_os),
+    C(pcluster_architecture) (V(x86_64) or V(aarch64)), C(pcluster_scheduler), C(pcluster_version) (of
+    ParallelCluster), C(pcluster_efa), C(pcluster_gpu) and C(pcluster_launch_time). What does not apply to a node or
+    is not known is not defined.
+  - Strings from AWS are never templates, whatever they contain.
+requirements:
+  - boto3 and botocore (with O(source=ec2))
+  - amazon.aws 10.0.0 or newer, and the session-manager-plugin program (with O(connection=ssm))
+  - the AWS command line interface, and the session-manager-plugin program (with O(connection=ssh_over_ssm))
+notes:
+  - The caller needs the permission C(ec2:DescribeInstances); C(ec2:DescribeRegions) for O(regions=all),
+    C(ssm:DescribeInstanceInformation) for O(ssm_online), C(dynamodb:Scan) on the clusters' tables for O(slurm_names),
+    and C(sts:AssumeRole) for O(assume_role_arn).
+  - Ansible itself goes on after an inventory source that failed, unless C([inventory] any_unparsed_is_failed) is set.
+  - An endpoint other than AWS's is best set by boto3's own environment variables, such as E(AWS_ENDPOINT_URL).
+extends_documentation_fragment:
+  - ansible.builtin.constructed
+  - ansible.builtin.inventory_cache
+options:
+  plugin:
+    description: Marks the file as a configuration of this plugin.
+    type: str
+    required: true
+    choices:
+      - pcluster.postboot.pcluster
+  source:
+    description:
+      - V(ec2) asks EC2 for the nodes of clusters.
+      - V(node) makes no call to AWS. It lists C(localhost), in the groups of the ParallelCluster node on which it
+        runs, for a play that runs from CustomActions. Only O(root), O(compose), O(groups), O(keyed_groups) and
+        O(strict) matter to it.
+    type: str
+    choices: [ec2, node]
+    default: ec2
+  root:
+    description: Folder under which the node's files lie, with O(source=node).
+    type: path
+    default: /
+  regions:
+    description:
+      - Regions that are asked, all at once. V(all) stands for every region that the account has enabled.
+      - Without any, the region of O(profile) or of boto3's own configuration is taken.
+    type: list
+    elements: str
+    default: []
+    env:
+      - name: AWS_DEFAULT_REGION
+      - name: AWS_REGION
+  clusters:
+    description:
+      - Names of the clusters, or patterns with C(*), C(?) and C([...]).
+      - A name that no cluster has fails; so does a list of patterns of which none matches.
+    type: list
+    elements: str
+    default: ['*']
+  node_types:
+    description: Which nodes are listed.
+    type: list
+    elements: str
+    choices: [head, login, compute]
+    default: [head, login, compute]
+  queues:
+    description: Queues, by name or pattern, whose compute nodes are listed; all when empty. Head and login nodes have
+      none, and stay.
+    type: list
+    elements: str
+    default: []
+  states:
+    description: States of the instances that are listed.
+    type: list
+    elements: str
+    choices: [pending, running, stopping, stopped]
+    default: [running]
+  filters:
+    description:
+      - Further filters of the EC2 call DescribeInstances, each with one value or a list, such as C(vpc-id) or
+        C(tag:Project).
+    type: dict
+    default: {}
+  hostnames:
+    description:
+      - Names that hosts get, in order of precedence; the first that is not empty counts.
+      - V(default) is C(<cluster>-head) for a head node, C(<cluster>-<pool>-<id>) for a login node, and
+        C(<cluster>-<queue>-<compute resource>-<id>) for a compute node, where C(<id>) is the last eight digits of the
+        instance id. With O(slurm_names) a compute node is C(<cluster>-<Slurm node>).
+      - Others are V(tag:Name) (the value of a tag), V(tag:Name=Value) (C(Name_Value), if the tag has that value), a
+        variable (V(pcluster_slurm_node)), or one of V(instance-id), V(private-dns-name), V(private-ip-address),
+        V(dns-name), V(ip-address), V(instance-type), V(instance-state-name), V(availability-zone), V(architecture),
+        V(launch-time).
+      - An entry can be a dictionary with C(name), C(prefix) (which also takes a literal string) and C(separator)
+        (V(_) if not set).
+      - Characters other than letters, digits, dots, hyphens and underscores become hyphens. Nodes that would have the
+        same name, or that of a group, get their instance id appended.
+    type: list
+    elements: raw
+    default: [default]
+  tags:
+    description:
+      - Tags, by name or pattern, that hosts get as the dictionary C(pcluster_tags). Expressions of O(compose),
+        O(groups) and O(keyed_groups) can use all tags in any case.
+    type: list
+    elements: str
+    default: []
+  connection:
+    description:
+      - How Ansible reaches the nodes.
+      - V(ssm) uses the connection plugin amazon.aws.aws_ssm, which moves files through O(bucket). No port needs to be
+        open.
+      - V(ssh) connects to O(address).
+      - V(ssh_over_ssm) is SSH through the SSM agent of the node (C(AWS-StartSSHSession)); much faster than V(ssm),
+        and no port needs to be open, but a key is needed.
+      - V(ssh_via_head) is SSH with the cluster's head node as ProxyJump. The key for the jump comes from the SSH
+        agent or C(~/.ssh/config), because SSH does not pass Ansible's key on.
+      - V(none) sets no connection variable.
+      - The SSH user is set by operating system, C(ubuntu), C(ec2-user) or C(rocky).
+      - Variables of groups in C(group_vars) take precedence over those set here.
+    type: str
+    choices: [ssm, ssh, ssh_over_ssm, ssh_via_head, none]
+    default: ssh
+  address:
+    description:
+      - Address for SSH. V(auto) is the public one where there is one, else the private one.
+      - With O(connection=ssh_via_head) it is about the head node; the others are reached by their private address.
+    type: str
+    choices: [auto, private, public]
+    default: auto
+  bucket:
+    description: S3 bucket through which O(connection=ssm) moves files; it needs one.
+    type: str
+    default: ''
+  ssm_timeout:
+    description:
+      - Seconds that one command may take with O(connection=ssm). It is wall clock, output does not prolong it; the
+        connection plugin's own default of 60 is too short for installing drivers.
+    type: int
+    default: 3600
+  ssm_online:
+    description:
+      - List only nodes whose SSM agent answers. The others are named in a warning.
+      - Nodes need the policy AmazonSSMManagedInstanceCore, which ParallelCluster does not add by itself.
+    type: bool
+    default: false
+  slurm_names:
+    description:
+      - Ask the clusters' DynamoDB tables C(parallelcluster-slurm-<cluster>) for the names that compute nodes have in
+        Slurm, such as C(gpu-st-p5-1). EC2 does not know them.
+    type: bool
+    default: false
+  allow_empty:
+    description: Whether an inventory without nodes is a success, as where a queue has none right now. A cluster that
+      does not exist still fails.
+    type: bool
+    default: false
+  strict_permissions:
+    description:
+      - Whether a region that refuses the caller fails the inventory. Otherwise it is named in a warning, as long as
+        one region answers.
+    type: bool
+    default: true
+  profile:
+    description: Named AWS profile. Excludes O(access_key), O(secret_key) and O(session_token).
+    type: str
+    aliases: [aws_profile]
+    env:
+      - name: AWS_DEFAULT_PROFILE
+      - name: AWS_PROFILE
+  access_key:
+    description: AWS access key ID.
+    type: str
+    aliases: [aws_access_key_id, aws_access_key]
+    env:
+      - name: AWS_ACCESS_KEY
+      - name: AWS_ACCESS_KEY_ID
+  secret_key:
+    description: AWS secret access key.
+    type: str
+    aliases: [aws_secret_access_key, aws_secret_key]
+    env:
+      - name: AWS_SECRET_KEY
+      - name: AWS_SECRET_ACCESS_KEY
+  session_token:
+    description: AWS session token of temporary credentials.
+    type: str
+    aliases: [aws_session_token]
+    env:
+      - name: AWS_SESSION_TOKEN
+  assume_role_arn:
+    description: Role to assume before asking. The connections do not use it.
+    type: str
+    aliases: [iam_role_arn]
+  endpoint_url:
+    description: One endpoint for all AWS services that are asked.
+    type: str
+    aliases: [aws_endpoint_url]
+    env:
+      - name: AWS_URL
+"""
+
+EXAMPLES = r"""
+# All nodes of all clusters of one region, by SSH
+plugin: pcluster.postboot.pcluster
+regions:
+  - us-east-1
+
+---
+
+# Two clusters by name and all development clusters, over SSM, without those that do not answer
+plugin: pcluster.postboot.pcluster
+regions:
+  - us-east-1
+  - eu-west-1
+clusters:
+  - training
+  - inference
+  - dev-*
+connection: ssm
+bucket: example-ansible-files
+ssm_online: true
+
+---
+
+# The compute nodes of two queues, by their Slurm names, through the head node
+plugin: pcluster.postboot.pcluster
+regions: [us-east-1]
+clusters: [training]
+node_types: [compute]
+queues: [gpu, gpu-*]
+slurm_names: true
+hostnames:
+  - pcluster_slurm_node
+connection: ssh_via_head
+allow_empty: true
+
+---
+
+# Own groups and variables, from variables and tags
+plugin: pcluster.postboot.pcluster
+regions: [all]
+strict_permissions: false
+filters:
+  tag:Project: language-models
+compose:
+  scrape_address: pcluster_private_ip ~ ':9100'
+groups:
+  spot_queue: "'spot' in (pcluster_queue | default(''))"
+keyed_groups:
+  - prefix: version
+    key: pcluster_version
+  - prefix: team
+    key: pcluster_tags.Team
+    default_value: nobody
+
+---
+
+# A play that runs on the node itself, from CustomActions
+plugin: pcluster.postboot.pcluster
+source: node
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ansible.errors import AnsibleParserError
+from ansible.inventory.group import to_safe_group_name
+from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
+
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_aws import Cloud, Found
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_connection import Connection, plan
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_names import (
+    group_names,
+    host_name_rules,
+    host_names,
+)
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import (
+    VARIABLES,
+    InventoryError,
+    Node,
+    local_node,
+    one_line,
+)
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_query import Query, matches
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_session import (
+    Credentials,
+    client_maker,
+    regions_of,
+)
+
+try:
+    from ansible.template import trust_as_template as _trust  # noqa: F401
+except ImportError:  # before 2.19 everything was a template that was not marked as unsafe
+    from ansible.utils.unsafe_proxy import wrap_var
+else:
+    wrap_var = None
+
+GROUPS = ("pcluster_head", "pcluster_login", "pcluster_compute", "pcluster_gpu", "pcluster_efa")
+NAMES = tuple((key, f"pcluster_{key}") for key in VARIABLES)
+CACHE_FORMAT = 1
+
+
+def _unsafe(value: Any) -> Any:
+    """Return a value from outside as one that is never a template."""
+    return value if wrap_var is None else wrap_var(value)
+
+
+class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
+    """Lists the nodes of clusters."""
+
+    NAME = "pcluster.postboot.pcluster"
+
+    def verify_file(self, path: str) -> bool:
+        """Take files that are named as this plugin's."""
+        return bool(super().verify_file(path)) and path.endswith(("pcluster.yml", "pcluster.yaml"))
+
+    def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
+        """Find the nodes and put them into the inventory."""
+        super().parse(inventory, loader, path, cache)
+        config = self._read_config_data(path)
+        try:
+            self._refuse_unknown(config)
+            if self.get_option("source") == "node":
+                self.populate([local_node(self._option("root"))], Connection("none"), local=True)
+                return
+            connection = self._connection()
+            host_name_rules(self.get_option("hostnames"))  # mistakes in it come before any call
+            found = self._find(path, cache)
+            for warning in found.warnings:
+                self.display.warning(warning)
+            if not found.nodes and not self.get_option("allow_empty"):
+                reasons = "; ".join(found.warnings) or f"{', '.join(self.get_option('clusters'))}: no node was found"
+                raise InventoryError(f"the inventory would be empty (allow_empty: true accepts that): {reasons}")
+            self.populate(found.nodes, connection, found.heads)
+        except InventoryError as error:
+            raise AnsibleParserError(one_line(error)) from error
+
+    # What is asked for
+
+    def _option(self, name: str) -> Any:
+        """Return an option; strings in it may be templates, such as lookups of the environment."""
+        value = self.get_option(name)
+        if isinstance(value, (str, list, dict)) and value:
+            self.templar.available_variables = self._vars or {}
+            return self.templar.template(value)
+        return "" if value is None else value
+
+    def _refuse_unknown(self, config: Mapping[str, Any]) -> None:
+        known = set(self.option_definitions)
+        for definition in self.option_definitions.values():
+            known.update(definition.get("aliases") or ())
+        unknown = sorted(str(name) for name in config if name not in known)
+        if unknown:
+            raise InventoryError(
+                f"unknown option(s) {', '.join(unknown)}; known are {', '.join(sorted(self.option_definitions))}"
+            )
+
+    def _connection(self) -> Connection:
+        connection = Connection(
+            kind=self.get_option("connection"),
+            address=self.get_option("address"),
+            bucket=str(self._option("bucket")),
+            timeout=self.get_option("ssm_timeout"),
+            profile=str(self._option("profile")),
+        )
+        connection.check()
+        return connection
+
+    def _credentials(self) -> Credentials:
+        names = ("profile", "access_key", "secret_key", "session_token", "assume_role_arn", "endpoint_url")
+        return Credentials(**{name: str(self._option(name)) for name in names})
+
+    def _query(self, regions: Sequence[str]) -> Query:
+        clusters = tuple(map(str, self._option("clusters")))
+        if not clusters:
+            raise InventoryError("clusters is empty; list names or patterns, or leave it out for all clusters")
+        return Query(
+            regions=tuple(map(str, regions)),
+            clusters=clusters,
+            node_types=tuple(self.get_option("node_types")),
+            queues=tuple(map(str, self._option("queues"))),
+            states=tuple(self.get_option("states")),
+            filters=self._option("filters"),
+            heads=self.get_option("connection") == "ssh_via_head",
+            ssm_online=self.get_option("ssm_online"),
+            slurm_names=self.get_option("slurm_names"),
+            skip_denied=not self.get_option("strict_permissions"),
+        )
+
+    def _find(self, path: str, cache: bool) -> Found:
+        """Return what AWS says, or what the cache keeps of its answer to the very same question."""
+        credentials = self._credentials()
+        regions = self._option("regions")
+        if not self.get_option("cache"):
+            return self._ask(credentials, regions)
+        asked = {**asdict(self._query(regions)), **asdict(credentials), "secret_key": "", "session_token": ""}
+        question = hashlib.sha256(json.dumps([CACHE_FORMAT, asked], sort_keys=True).encode()).hexdigest()
+        key = self.get_cache_key(path)
+        if cache:
+            try:
+                kept = self._cache[key]
+            except KeyError:
+                kept = None
+            if isinstance(kept, dict) and kept.get("question") == question:
+                return Found(kept["nodes"], kept["heads"], kept["warnings"])
+        found = self._ask(credentials, regions)
+        self._cache[key] = {"question": question, **asdict(found)}
+        return found
+
+    def _ask(self, credentials: Credentials, regions: Sequence[str]) -> Found:
+        query = self._query(regions_of(credentials, regions))
+        return Cloud(query, client_maker(credentials, query.regions[0])).find()
+
+    # What is put into the inventory
+
+    def populate(
+        self, nodes: Iterable[Node], connection: Connection, heads: Iterable[Node] = (), local: bool = False
+    ) -> None:
+        """Put nodes into the inventory."""
+        nodes = sorted(
+            nodes, key=lambda node: (node["cluster"], node["node_type"] != "head", node.get("instance_id", ""))
+        )
+        groups: dict[str, list[int]] = {group: [] for group in GROUPS}
+        for number, node in enumerate(nodes):
+            for group in group_names(node):
+                groups.setdefault(group, []).append(number)
+        if local:
+            names = ["localhost"]
+        else:
+            names = host_names(nodes, host_name_rules(self.get_option("hostnames")), {*self.inventory.groups, *groups})
+        self._add_groups(groups)
+        self._add_hosts(nodes, names)
+        for group, members in groups.items():
+            for number in members:
+                self.inventory.add_child(group, names[number])
+        if local:
+            self._set("localhost", {"ansible_connection": "local"})
+        else:
+            self._connect(nodes, names, connection, {(head["region"], head["cluster"]): head for head in heads})
+        self._construct(nodes, names)
+
+    def _add_groups(self, groups: Iterable[str]) -> None:
+        self.inventory.add_group("pcluster")
+        for group in groups:
+            self.inventory.add_group(group)
+            # Every node is in a group of its type and in one of its cluster; as a child, the latter's variables win.
+            if group in GROUPS[:3] or group.startswith("pcluster_cluster_"):
+                self.inventory.add_child("pcluster", group)
+
+    def _add_hosts(self, nodes: Sequence[Node], names: Sequence[str]) -> None:
+        shown = [str(pattern) for pattern in self._option("tags")]
+        for node, name in zip(nodes, names):
+            self.inventory.add_host(name)
+            variables = self._variables(node)
+            if shown:
+                tags = node.get("tags", {})
+                variables["pcluster_tags"] = _unsafe({key: tags[key] for key in tags if matches(key, shown)})
+            self._set(name, variables)
+
+    @staticmethod
+    def _variables(node: Node) -> dict[str, Any]:
+        return {name: _unsafe(node[key]) for key, name in NAMES if node.get(key, "") != ""}
+
+    def _set(self, name: str, variables: Mapping[str, Any]) -> None:
+        """Set variables of a host.
+
+        They are plain and final, so they go past set_variable, which would cost more than all the rest: it copies each
+        value and notes its origin. It would also take a group for the host, where a group has its name.
+        """
+        self.inventory.get_host(name).vars.update(variables)
+
+    def _connect(
+        self,
+        nodes: Sequence[Node],
+        names: Sequence[str],
+        connection: Connection,
+        heads: Mapping[tuple[str, str], Node],
+    ) -> None:
+        found, without_head = plan(nodes, connection, heads)
+        for region, cluster in sorted(without_head):
+            self.display.warning(
+                f"{region}, cluster {cluster}: connection: ssh_via_head found no running head node with an address "
+                f"({connection.address}) to jump through, so its nodes are reached directly"
+            )
+        for group, variables in found.groups.items():
+            for variable, value in variables.items():
+                self.inventory.set_variable(group, variable, _unsafe(value))
+        for node, name in zip(nodes, names):
+            own = found.hosts[node["instance_id"]]
+            self._set(name, {variable: _unsafe(value) for variable, value in own.items()})
+
+    def _construct(self, nodes: Iterable[Node], names: Sequence[str]) -> None:
+        """Make the user's own variables and groups."""
+        compose, groups, keyed = (self.get_option(name) for name in ("compose", "groups", "keyed_groups"))
+        if not (compose or groups or keyed):
+            return
+        strict = self.get_option("strict")
+        self._keep_apart(names)
+        for node, name in zip(nodes, names):
+            variables = {**self._variables(node), "pcluster_tags": _unsafe(node.get("tags", {}))}
+            self._set_composite_vars(compose, variables, name, strict=strict)
+            self._add_host_to_composed_groups(groups, variables, name, strict=strict)
+            self._add_host_to_keyed_groups(keyed, variables, name, strict=strict)
+
+    def _keep_apart(self, names: Iterable[str]) -> None:
+        """Give the user's groups another name where a host has it already: Ansible would mix the two up."""
+        hosts = frozenset(names)
+        warned: set[str] = set()
+
+        def sanitize(name: str) -> str:
+            safe = str(to_safe_group_name(name, force=True, silent=True))
+            if safe not in hosts:
+                return safe
+            if safe not in warned:
+                warned.add(safe)
+                self.display.warning(f"a host is called {safe}, so the group of that name becomes {safe}_group")
+            return f"{safe}_group"
+
+        self._sanitize_group_name = sanitize

@@ -1,0 +1,215 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Have artifacts installed: by receipt if they are, else from the cache, a mirror or upstream, all of them at once."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_files as files
+from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_install as installer
+from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_receipt as receipts
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_archive import open_archive
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_cache import Cache
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_fetch import download
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import (
+    Artifact,
+    ArtifactError,
+    Settings,
+    owner_ids,
+)
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_receipt import FileRecord, Receipt, Survey
+
+AT_ONCE = 8
+LOCK_WAIT = 900.0
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What became of one artifact."""
+
+    artifact: Artifact
+    changed: bool = False
+    source: str = "installed"
+    seconds: float = 0.0
+    size: int = 0
+    before: Receipt | None = None
+    amiss: list[str] = dataclasses.field(default_factory=list)
+    files: list[FileRecord] = dataclasses.field(default_factory=list)
+    warnings: list[str] = dataclasses.field(default_factory=list)
+    error: str = ""
+
+    def result(self) -> dict[str, Any]:
+        """Return the outcome as the module's result shows it."""
+        shown = {
+            "name": self.artifact.name,
+            "version": self.artifact.version,
+            "sha256": self.artifact.sha256,
+            "changed": self.changed,
+            "source": self.source,
+            "seconds": round(self.seconds, 3),
+            "bytes": self.size,
+            "files": self.paths(),
+        }
+        return {**shown, "error": self.error} if self.error else shown
+
+    def paths(self) -> list[str]:
+        """Return what is, or would be, installed; a whole tree by its top."""
+        if self.artifact.unpack:
+            return [self.artifact.dest + "/"]
+        known = [record.path for record in self.files]
+        return known or [member.dest for member in self.artifact.members] or [self.artifact.dest]
+
+    def diff(self) -> dict[str, str]:
+        """Return before and after, as Ansible's diff mode shows them."""
+        before, artifact = self.before, self.artifact
+        old = _lines(before.version, before.sha256, before.paths(), self.amiss) if before else ""
+        new = _lines(artifact.version, artifact.sha256, self.paths(), [])
+        header = f"artifact {artifact.name}"
+        return {"before": old, "after": new, "before_header": header, "after_header": header}
+
+
+def _lines(version: str, sha256: str, paths: list[str], amiss: list[str]) -> str:
+    lines = [f"version: {version}", f"sha256: {sha256}", *(f"file: {path}" for path in paths), *amiss]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def ensure_all(artifacts: list[Artifact], settings: Settings) -> list[Outcome]:
+    """Have every artifact installed; one that fails keeps no other from it."""
+    turn = contextlib.nullcontext() if settings.check else _only_run(settings.state_dir)
+    with turn, concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(lambda artifact: ensure(artifact, settings), artifacts))
+
+
+def ensure(artifact: Artifact, settings: Settings) -> Outcome:
+    """Have one artifact installed; whatever is wrong becomes one line."""
+    outcome = Outcome(artifact)
+    started = time.monotonic()
+    try:
+        _ensure(artifact, settings, outcome)
+    except ArtifactError as error:
+        outcome.error = f"{artifact.label}: {error}"
+    except OSError as error:
+        outcome.error = f"{artifact.label}: {files.advise(error, artifact.dest)}"
+    outcome.seconds = time.monotonic() - started
+    return outcome
+
+
+def _ensure(artifact: Artifact, settings: Settings, outcome: Outcome) -> None:
+    path = receipts.path_of(settings.state_dir, artifact.name)
+    outcome.before = receipts.load(path)
+    if not settings.check:
+        for directory in (settings.state_dir, *artifact.directories):
+            files.sweep(directory)
+    try:
+        uid, gid = owner_ids(artifact)
+    except ArtifactError:
+        if not settings.check:  # a user whom an earlier task of this play would have made
+            raise
+        uid, gid = -1, -1
+    known = _installed(artifact, outcome.before)
+    found = receipts.survey(known, artifact, uid, gid) if known else Survey()
+    outcome.amiss = found.findings()
+    if known and not found.broken:
+        outcome.files, outcome.changed = known.files, bool(found.drifted)
+        if not settings.check:
+            receipts.repair(found.drifted, uid, gid)
+            receipt = Receipt.of(artifact, known.files)
+            if found.looks_new or receipt != outcome.before:
+                receipts.save(path, receipt)
+        return
+    installer.refuse_foreign(artifact, outcome.before)
+    if settings.check:
+        outcome.changed, outcome.source = True, "predicted"
+        return
+    _install(artifact, settings, outcome, uid, gid)
+    receipts.save(path, Receipt.of(artifact, outcome.files))
+
+
+def _installed(artifact: Artifact, receipt: Receipt | None) -> Receipt | None:
+    """Return the receipt for what is installed: this node's, a tree's own, or the evident one of a single file."""
+    if receipt and receipt.answers(artifact):
+        return receipt
+    if artifact.unpack:
+        mark = receipts.load(os.path.join(artifact.dest, receipts.TREE_MARK))
+        return mark if mark and mark.answers(artifact) else None
+    if artifact.plain:
+        with contextlib.suppress(OSError):
+            if files.file_sha256(artifact.dest) == artifact.sha256:
+                record = FileRecord(artifact.dest, sha256=artifact.sha256)
+                record.note(os.lstat(artifact.dest))
+                return Receipt.of(artifact, [record])
+    return None
+
+
+def _install(artifact: Artifact, settings: Settings, outcome: Outcome, uid: int, gid: int) -> None:
+    if artifact.plain:
+        with files.Staged(artifact.dest) as staged:
+            _obtain(artifact, settings, outcome, files.Sink(staged.file, artifact.dest))
+            outcome.files = installer.install_plain(artifact, staged, uid, gid)
+        outcome.changed = True
+        return
+    with files.scratch(settings.state_dir) as packed:
+        _obtain(artifact, settings, outcome, files.Sink(packed, settings.state_dir))
+        with open_archive(packed, settings.state_dir, artifact.strip_components) as archive:
+            if artifact.members:
+                outcome.files, outcome.changed = installer.install_members(artifact, archive, uid, gid)
+            else:
+                outcome.files = installer.install_tree(artifact, archive, uid, gid)
+                outcome.changed = True
+
+
+def _obtain(artifact: Artifact, settings: Settings, outcome: Outcome, sink: files.Sink) -> None:
+    """Fill the sink with verified bytes, and the cache with them for everybody else."""
+    if not settings.cache:
+        outcome.source, outcome.size = download(artifact, settings, sink)
+        return
+    cache = Cache(settings.cache, settings.cache_wait, settings.lease_ttl, outcome.warnings.append)
+    size, lease = cache.find_or_claim(artifact.sha256, sink)
+    if size is not None:
+        outcome.source, outcome.size = "cache", size
+        return
+    try:
+        outcome.source, outcome.size = download(artifact, settings, sink)
+        cache.publish(artifact.sha256, sink.file)
+    finally:
+        if lease:
+            lease.release()
+
+
+@contextlib.contextmanager
+def _only_run(state_dir: str) -> Iterator[None]:
+    """Keep a second run on this node out until this one is done; the kernel forgets the lock of a killed one."""
+    try:
+        os.makedirs(state_dir, exist_ok=True)
+        fd = os.open(state_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ArtifactError(files.advise(error, state_dir)) from error
+    try:
+        deadline = time.monotonic() + LOCK_WAIT
+        while not _try_lock(fd):
+            if time.monotonic() > deadline:
+                raise ArtifactError(f"another run holds {state_dir} for {LOCK_WAIT:g} s: see what it does, or end it")
+            time.sleep(0.1)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+    return True

@@ -1,0 +1,248 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What is in an archive, whatever its format, and whether all of it may be unpacked."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fnmatch
+import importlib
+import os
+import posixpath
+import shutil
+import stat
+import subprocess
+import tarfile
+import time
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import IO, Any
+
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_files import CHUNK, scratch
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import ArtifactError, Member
+
+try:
+    from lzma import LZMAError
+except ImportError:  # a Python without xz: tarfile says so itself
+    LZMAError = EOFError  # type: ignore[assignment,misc]
+
+FILE, DIRECTORY, SYMLINK, HARDLINK = "file", "directory", "symlink", "hardlink"
+SAFE_BITS = 0o755  # neither set-user-id nor writable for others, whatever the archive says
+LATEST = 1 << 33  # a time that every file system can hold
+
+_DAMAGE = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, LZMAError, NotImplementedError)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One thing in an archive, by its relative name."""
+
+    name: str
+    kind: str
+    mode: int
+    mtime: float
+    target: str = ""  # of a link
+    raw: Any = None  # what the archive's own reader calls it
+
+
+@dataclasses.dataclass(frozen=True)
+class Pick:
+    """An entry that was asked for, and where it goes."""
+
+    member: Member
+    entry: Entry
+    dest: str
+
+
+class Archive:
+    """The entries of an archive, all of them harmless, and the bytes of each."""
+
+    def __init__(self, reader: tarfile.TarFile | zipfile.ZipFile, strip: int) -> None:
+        self._reader = reader
+        listed = _tar_entries(reader) if isinstance(reader, tarfile.TarFile) else _zip_entries(reader)
+        stripped = (_strip(_harmless(entry), strip) for entry in listed)
+        self.entries = {entry.name: entry for entry in stripped if entry is not None}
+        for entry in self.entries.values():
+            self._refuse_detours(entry)
+
+    def _refuse_detours(self, entry: Entry) -> None:
+        """Refuse an entry whose path leads through a link or a file, and a link that leads outside."""
+        for parent in _parents(entry.name):
+            if parent in self.entries and self.entries[parent].kind != DIRECTORY:
+                raise _refusal(entry.name, f"lies below {parent!r}, which is no directory")
+        if entry.kind == HARDLINK and self.entries.get(entry.target, entry).kind != FILE:
+            raise _refusal(entry.name, f"is a link to {entry.target!r}, which is no file of the archive")
+        if entry.kind == SYMLINK:
+            climbs = [piece == ".." for piece in entry.target.split("/") if piece not in ("", ".")]
+            # ".." after a name might climb from where a link led to; sorted means that every ".." comes first
+            if entry.target.startswith("/") or climbs != sorted(climbs, reverse=True):
+                raise _refusal(entry.name, f"is a link to {entry.target!r}, which may lead outside")
+            if _beside(entry).startswith("../") or _beside(entry) == "..":
+                raise _refusal(entry.name, f"is a link to {entry.target!r}, which leads outside")
+
+    def content(self, entry: Entry) -> Entry:
+        """Follow links to the file at their end."""
+        found, seen = entry, {entry.name}
+        while found.kind != FILE:
+            target = _beside(found) if found.kind == SYMLINK else found.target
+            if target not in self.entries or target in seen:
+                raise ArtifactError(f"archive member {entry.name!r} leads to no file of the archive")
+            seen.add(target)
+            found = self.entries[target]
+        return found
+
+    def open(self, entry: Entry) -> IO[bytes]:
+        """Return the bytes of an entry; of a link, those of the file to which it leads."""
+        raw = self.content(entry).raw
+        opened = self._reader.extractfile(raw) if isinstance(self._reader, tarfile.TarFile) else self._reader.open(raw)
+        if opened is None:
+            raise ArtifactError(f"archive member {entry.name!r} has no bytes")
+        return opened
+
+    def select(self, members: tuple[Member, ...]) -> list[Pick]:
+        """Return which entry goes where, for every member asked for, in the archive's own order."""
+        picks = []
+        for member in members:
+            found = [entry for entry in self._files() if _matches(entry, member.src)]
+            if not found:
+                raise ArtifactError(f"no file in the archive matches {member.src!r}; it holds {self._some_names()}")
+            several = member.dest.endswith("/")
+            if len(found) > 1 and not several:
+                names = ", ".join(entry.name for entry in found[:5])
+                raise ArtifactError(f"{len(found)} files match {member.src!r} ({names}): end dest with / for several")
+            for entry in found:
+                self.content(entry)
+                picks.append(Pick(member, entry, member.dest + (posixpath.basename(entry.name) if several else "")))
+        place, times = Counter(pick.dest for pick in picks).most_common(1)[0]
+        if times > 1:
+            raise ArtifactError(f"{times} members would become {place}: give each a dest of its own")
+        order = {name: index for index, name in enumerate(self.entries)}
+        return sorted(picks, key=lambda pick: order[self.content(pick.entry).name])
+
+    def _files(self) -> list[Entry]:
+        return [entry for entry in self.entries.values() if entry.kind != DIRECTORY]
+
+    def _some_names(self) -> str:
+        names = [entry.name for entry in self._files()]
+        return (", ".join(names[:8]) or "no files") + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+@contextlib.contextmanager
+def open_archive(file: IO[bytes], scratch_dir: str, strip: int) -> Iterator[Archive]:
+    """Open a tar (plain, gz, bz2, xz, zst) or zip by what it is, not by its name."""
+    file.seek(0)
+    magic = file.read(4)
+    file.seek(0)
+    with contextlib.ExitStack() as stack:
+        try:
+            if magic == b"\x28\xb5\x2f\xfd":
+                plain = stack.enter_context(scratch(scratch_dir))
+                _unzstd(file, plain)
+                file = plain
+            if magic[:2] == b"PK":
+                yield Archive(stack.enter_context(zipfile.ZipFile(file)), strip)
+            else:
+                yield Archive(stack.enter_context(tarfile.open(fileobj=file, mode="r:*")), strip)
+        except _DAMAGE as error:
+            raise ArtifactError(f"cannot be read as an archive ({' '.join(str(error).split())})") from error
+
+
+def _unzstd(packed: IO[bytes], plain: IO[bytes]) -> None:
+    """Unpack zstd with what the node has: Python from 3.14 on, or its own program."""
+    try:
+        zstd = importlib.import_module("compression.zstd")
+    except ImportError:
+        program = shutil.which("zstd")
+        if program is None:
+            raise ArtifactError("is packed with zstd, which needs the program `zstd`: install it first") from None
+        os.lseek(packed.fileno(), 0, os.SEEK_SET)  # where the program begins, whatever Python has buffered
+        done = subprocess.run([program, "-dc"], stdin=packed, stdout=plain, stderr=subprocess.PIPE, check=False)
+        if done.returncode != 0:
+            complaint = " ".join(done.stderr.decode(errors="replace").split())
+            raise ArtifactError(f"cannot be unpacked with zstd ({complaint})") from None
+    else:
+        with zstd.open(packed) as stream:
+            shutil.copyfileobj(stream, plain, CHUNK)
+    plain.seek(0)
+
+
+def _tar_entries(reader: tarfile.TarFile) -> Iterator[Entry]:
+    for info in reader:
+        if info.isreg():
+            kind = FILE
+        elif info.isdir():
+            kind = DIRECTORY
+        elif info.issym():
+            kind = SYMLINK
+        elif info.islnk():
+            kind = HARDLINK
+        else:
+            raise _refusal(info.name, "is a device or a pipe")
+        yield Entry(info.name, kind, info.mode & SAFE_BITS, min(max(info.mtime, 0), LATEST), info.linkname, info)
+
+
+def _zip_entries(reader: zipfile.ZipFile) -> Iterator[Entry]:
+    for info in reader.infolist():
+        mode = info.external_attr >> 16
+        kind = DIRECTORY if info.is_dir() else FILE
+        target = ""
+        if info.flag_bits & 1:
+            raise _refusal(info.filename, "is encrypted")
+        if stat.S_ISLNK(mode):
+            kind, target = SYMLINK, reader.read(info).decode(errors="surrogateescape")
+        elif stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+            raise _refusal(info.filename, "is a device or a pipe")
+        mtime = time.mktime((*info.date_time, 0, 0, -1))
+        yield Entry(info.filename, kind, mode & SAFE_BITS or 0o644, mtime, target, info)
+
+
+def _harmless(entry: Entry) -> Entry:
+    """Refuse names that lead outside; write the others without what means nothing in them."""
+    target = _inside(entry.target) if entry.kind == HARDLINK else entry.target
+    return dataclasses.replace(entry, name=_inside(entry.name), target=target)
+
+
+def _inside(name: str) -> str:
+    pieces = [piece for piece in name.split("/") if piece not in ("", ".")]
+    if name.startswith("/") or ".." in pieces or "\0" in name:
+        raise _refusal(name, "leads outside")
+    return "/".join(pieces)
+
+
+def _strip(entry: Entry, count: int) -> Entry | None:
+    """Return the entry without its first path components; None when nothing is left of its name."""
+    name = entry.name.split("/")[count:]
+    if not any(name):
+        return None
+    target = "/".join(entry.target.split("/")[count:]) if entry.kind == HARDLINK else entry.target
+    return dataclasses.replace(entry, name="/".join(name), target=target)
+
+
+def _parents(name: str) -> Iterator[str]:
+    while "/" in name:
+        name = name.rpartition("/")[0]
+        yield name
+
+
+def _beside(entry: Entry) -> str:
+    return posixpath.normpath(posixpath.join(posixpath.dirname(entry.name), entry.target))
+
+
+def _matches(entry: Entry, pattern: str) -> bool:
+    return entry.name == pattern or _match_pieces(entry.name.split("/"), pattern.split("/"))
+
+
+def _match_pieces(name: list[str], pattern: list[str]) -> bool:
+    """Match piece by piece: * stays within one directory, ** crosses any number of them."""
+    if not pattern:
+        return not name
+    if pattern[0] == "**":
+        return any(_match_pieces(name[start:], pattern[1:]) for start in range(len(name) + 1))
+    return bool(name) and fnmatch.fnmatchcase(name[0], pattern[0]) and _match_pieces(name[1:], pattern[1:])
+
+
+def _refusal(name: str, why: str) -> ArtifactError:
+    return ArtifactError(f"archive refused, nothing unpacked: {name!r} {why}")

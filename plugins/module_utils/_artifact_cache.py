@@ -1,0 +1,216 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A cache on shared storage, by hash: one download for a whole cluster, and not one byte of it trusted.
+
+Who wants an artifact that the cache lacks creates a lease beside its entry; one gets it, the others wait. A lease is
+a numbered file that only its first creator holds, so nobody ever takes a lease away: a new one with the next number
+follows when all before it are dead. A lease is dead when its process is (same machine), or when nobody has touched it
+for a while by the watcher's own clock (any machine). Leases save downloads; correctness never rests on them, since
+every reader verifies what it reads and every entry appears by rename. So clocks, locks and caches of the file system
+may all be off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import IO
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_files as files
+
+MAX_HOLDERS = 3
+LONGEST_SLEEP = 2.0
+
+
+class Lease:
+    """The right to download one entry for all; kept alive by a thread until it is released."""
+
+    def __init__(self, path: str, ttl: float) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        self.path = path
+        try:
+            os.write(fd, f"{files.owner()} {secrets.token_hex(8)}\n".encode())
+        except OSError:
+            os.unlink(path)
+            raise
+        finally:
+            os.close(fd)
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._beat, args=(ttl / 5,), daemon=True)
+        self._thread.start()
+
+    def _beat(self, pause: float) -> None:
+        while not self._done.wait(pause):
+            with contextlib.suppress(OSError):
+                os.utime(self.path)
+
+    def release(self) -> None:
+        """Let the others go on: to the entry if there is one now, else to a lease of their own."""
+        self._done.set()
+        self._thread.join()
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+
+
+@dataclasses.dataclass
+class _Sighting:
+    pulse: tuple[int, int]
+    since: float
+
+
+class Watch:
+    """What one waiter has seen of the leases of an entry."""
+
+    def __init__(self, stem: str, ttl: float) -> None:
+        self._stem = stem
+        self._ttl = ttl
+        self._sightings: dict[str, _Sighting] = {}
+        self.holders: set[str] = set()
+
+    def next_free(self) -> str | None:
+        """Return the lease to try for; None while a lease before it is alive."""
+        busy = False
+        for number in itertools.count():
+            path = f"{self._stem}.{number}"
+            try:
+                busy = self._alive(path) or busy
+            except FileNotFoundError:
+                break
+        return None if busy else path
+
+    def _alive(self, path: str) -> bool:
+        with files.open_regular(path) as file:  # opening, unlike stat, asks an NFS server anew
+            status = os.fstat(file.fileno())
+            tag = file.read(200).decode(errors="replace").split()
+        alive = None
+        if len(tag) == 2:
+            with contextlib.suppress(ValueError):
+                alive = files.owner_alive(tag[0])
+        if alive is None:
+            alive = self._beating(path, (status.st_ino, status.st_mtime_ns))
+        if alive:
+            self.holders.add(tag[-1] if tag else str(status.st_ino))
+        return alive
+
+    def _beating(self, path: str, pulse: tuple[int, int]) -> bool:
+        now = time.monotonic()
+        seen = self._sightings.get(path)
+        if seen is None or seen.pulse != pulse:
+            self._sightings[path] = _Sighting(pulse, now)
+            return True
+        return now - seen.since < self._ttl
+
+
+class Cache:
+    """The content-addressed cache of a cluster, as one artifact uses it."""
+
+    def __init__(self, root: str, wait: float, ttl: float, warn: Callable[[str], None]) -> None:
+        self._root = root
+        self._wait = wait
+        self._ttl = ttl
+        self._warn = warn
+        self._usable = True
+
+    def _entry(self, sha256: str) -> str:
+        return os.path.join(self._root, "sha256", sha256[:2], sha256)
+
+    def _stem(self, sha256: str) -> str:
+        return os.path.join(os.path.dirname(self._entry(sha256)), f".{sha256}.lease")
+
+    def find_or_claim(self, sha256: str, sink: files.Sink) -> tuple[int | None, Lease | None]:
+        """Fill `sink` from the cache and return the size; or a lease to download it for all; or neither: go alone."""
+        try:
+            return self._find_or_claim(sha256, sink)
+        except OSError as error:
+            self._give_up(error, sha256)
+            return None, None
+
+    def _find_or_claim(self, sha256: str, sink: files.Sink) -> tuple[int | None, Lease | None]:
+        deadline = time.monotonic() + self._wait
+        watch = Watch(self._stem(sha256), self._ttl)
+        pause = 0.02
+        while True:
+            size = self._read(sha256, sink)
+            lease = self._claim(watch) if size is None else None
+            if lease is not None:
+                size = self._read(sha256, sink)  # it may have come between the last look and the lease
+                if size is None:
+                    return None, lease
+                lease.release()
+            if size is not None:
+                self._tidy(sha256)
+                return size, None
+            if len(watch.holders) > MAX_HOLDERS:
+                return None, None  # each of them gave up: no use in standing in line for the same failure
+            if time.monotonic() >= deadline:
+                self._warn(f"cache {self._root}: another node downloads for over {self._wait:g} s; went on without it")
+                return None, None
+            time.sleep(pause)
+            pause = min(pause * 1.5, LONGEST_SLEEP)
+
+    def _claim(self, watch: Watch) -> Lease | None:
+        path = watch.next_free()
+        if path is None:
+            return None
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        try:
+            return Lease(path, self._ttl)
+        except FileExistsError:
+            return None
+
+    def _read(self, sha256: str, sink: files.Sink) -> int | None:
+        """Copy the entry into `sink` and return its size, if it is there and its bytes are right."""
+        path = self._entry(sha256)
+        try:
+            with files.open_regular(path) as file:
+                status = os.fstat(file.fileno())
+                sink.restart()
+                size, digest = files.copy(file, sink.write)
+        except FileNotFoundError:
+            return None
+        sink.finish()
+        if digest == sha256:
+            return size
+        self._warn(f"cache {self._root}: entry {sha256} holds other bytes (sha256 {digest}) and was not used")
+        if os.path.samestat(os.lstat(path), status):
+            os.unlink(path)
+        return None
+
+    def publish(self, sha256: str, source: IO[bytes]) -> None:
+        """Put verified bytes into the cache, for all; a full or read-only cache is worth a warning and no more."""
+        if not self._usable:
+            return
+        entry = self._entry(sha256)
+        try:
+            if not os.path.exists(entry):
+                with files.Staged(entry) as staged:
+                    files.copy(source, staged.file.write)
+                    staged.settle(0o644)
+                    staged.commit()
+        except OSError as error:
+            self._give_up(error, sha256)
+        else:
+            self._tidy(sha256)
+        finally:
+            source.seek(0)
+
+    def _tidy(self, sha256: str) -> None:
+        """Remove what an entry has no more use for: leases, and temporary files of the dead."""
+        directory, stem = os.path.split(self._stem(sha256))
+        with contextlib.suppress(OSError):
+            files.sweep(directory)
+            for name in os.listdir(directory):
+                if name.startswith(stem + "."):
+                    os.unlink(os.path.join(directory, name))
+
+    def _give_up(self, error: OSError, sha256: str) -> None:
+        self._usable = False
+        self._warn(
+            f"cache {self._root} cannot be used ({files.explain(error, self._entry(sha256))}); went on without it"
+        )

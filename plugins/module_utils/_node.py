@@ -1,0 +1,401 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What a ParallelCluster node is. Everything that asks reads it here; nothing else parses the cluster's files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import re
+import select
+import shlex
+import signal
+import socket
+import subprocess
+import time
+from typing import Any
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _node_hardware as hardware
+from ansible_collections.pcluster.postboot.plugins.module_utils import _node_software as software
+from ansible_collections.pcluster.postboot.plugins.module_utils import _node_storage as storage
+from ansible_collections.pcluster.postboot.plugins.module_utils._node_tree import Tree
+
+CFNCONFIG = "/etc/parallelcluster/cfnconfig"
+DNA = "/etc/chef/dna.json"
+NODE_SPEC = "/etc/parallelcluster/slurm_plugin/slurm_node_spec.json"
+NODENAME = "/etc/parallelcluster/slurm_plugin/slurm_nodename"
+BOOTSTRAPPED = "/opt/parallelcluster/.bootstrapped"
+
+_NODE_TYPES = {
+    "head": ("headnode", "head", "head_node", "master", "masterserver"),
+    "login": ("loginnode", "login", "login_node", "loginnodes"),
+    "compute": ("computefleet", "compute", "computenode", "compute_node"),
+}
+_FAMILIES = {
+    "debian": ("debian", "ubuntu"),
+    "redhat": ("rhel", "fedora", "centos", "amzn", "rocky", "almalinux", "ol"),
+}
+
+
+def node_type(spelling: str) -> str:
+    """Return head, login or compute for any spelling: cfnconfig's, the EC2 tag's, the API's or our own."""
+    for kind, spellings in _NODE_TYPES.items():
+        if str(spelling).strip().lower() in spellings:
+            return kind
+    raise ValueError(f"node type {spelling!r} is unknown: expected HeadNode, LoginNode, ComputeFleet or Compute")
+
+
+def os_user(os_name: str | None) -> str | None:
+    """Return the default user of an operating system in ParallelCluster's spelling, such as ubuntu2404."""
+    name = re.sub(r"[\d.]+$", "", (os_name or "").strip().lower())
+    return {
+        "ubuntu": "ubuntu",
+        "alinux": "ec2-user",
+        "rhel": "ec2-user",
+        "rocky": "rocky",
+        "centos": "centos",
+        "debian": "admin",
+    }.get(name)
+
+
+def parse_cfnconfig(text: str) -> dict[str, str | list[str]]:
+    """Return the assignments of a shell-style file. Values may be bare or quoted, arrays become lists; nothing is run.
+
+    A line that is no assignment is passed over, and of a value whose quotes do not match what is between them is taken.
+    """
+    values: dict[str, str | list[str]] = {}
+    for line in text.splitlines():
+        match = re.match(r"\s*(?:export\s+)?([A-Za-z_]\w*)=(.*)$", line, re.ASCII)
+        if not match:
+            continue
+        key, raw = match[1], match[2].strip()
+        array = re.match(r"\((.*)\)\s*(?:#.*)?$", raw)
+        values[key] = _shell_words(array[1]) if array else " ".join(_shell_words(raw))
+    return values
+
+
+def _shell_words(raw: str) -> list[str]:
+    lexer = shlex.shlex(raw, posix=True, punctuation_chars=False)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    try:
+        found = []
+        for word in lexer:
+            # In a shell a comment starts at a word's beginning only, so a#b stays whole.
+            if word.startswith("#"):
+                break
+            found.append(word)
+        return found
+    except ValueError:
+        return [raw.strip("'\"")]
+
+
+def parse_os_release(text: str) -> dict[str, str | None]:
+    """Return the fact `os` from the text of an os-release file."""
+    values = {key: value for key, value in parse_cfnconfig(text).items() if isinstance(value, str)}
+    identity = values.get("ID", "").lower()
+    version = values.get("VERSION_ID", "")
+    kin = [identity, *values.get("ID_LIKE", "").lower().split()]
+    family = next((name for name, members in _FAMILIES.items() if any(word in members for word in kin)), None)
+    major = version.split(".")[0]
+    if identity == "amzn":
+        name = f"alinux{major}"
+    elif identity == "ubuntu":
+        name = f"ubuntu{version.replace('.', '')}"
+    else:
+        name = f"{identity}{major}"
+    codename = values.get("VERSION_CODENAME") or values.get("UBUNTU_CODENAME")
+    return {
+        "id": identity or None,
+        "version": version or None,
+        "codename": codename or None,
+        "family": family,
+        "name": name or None,
+    }
+
+
+def run_program(argv: list[str]) -> str | None:
+    """Run a program with a time limit; return what it printed, or None when it could not be run."""
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=3, check=False, env=environment
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "replace")
+
+
+def empty_facts() -> dict[str, Any]:
+    """Return the facts of a node of which nothing is known; its keys are all the facts there are."""
+    return {
+        "is_parallelcluster": False,
+        "reason": None,
+        "node_type": None,
+        "cluster": None,
+        "region": None,
+        "scheduler": None,
+        "cluster_user": None,
+        "node_name": None,
+        "queue": None,
+        "compute_resource": None,
+        "head_node_ip": None,
+        "instance_id": None,
+        "instance_type": None,
+        "os": {"id": None, "version": None, "codename": None, "family": None, "name": None},
+        "architecture": None,
+        "go_architecture": None,
+        "version": None,
+        "slurm": {"prefix": None, "version": None},
+        "gpus": {"count": 0, "devices": [], "driver": None},
+        "nvswitch": {"count": 0},
+        "efa": {"count": 0, "devices": [], "pci_count": 0, "driver": None},
+        "scratch": None,
+        "mounts": {"wanted": [], "found": [], "missing": []},
+        "imds_secured": None,
+        "components": dict.fromkeys(software.COMPONENTS),
+        "image_build": False,
+        "container": False,
+        "problems": [],
+    }
+
+
+def _text(value: Any) -> str | None:
+    """Return a value as a string; None for what ParallelCluster writes where it has nothing."""
+    if not isinstance(value, (str, int, float)) or isinstance(value, bool):
+        return None
+    text = str(value).strip()
+    return None if text.upper() in ("", "NONE", "NULL") else text
+
+
+def _truth(value: Any) -> bool | None:
+    if isinstance(value, bool):
+        return value
+    return {"true": True, "false": False}.get(str(value).strip().lower())
+
+
+def _identity(tree: Tree, facts: dict[str, Any]) -> dict[str, Any]:
+    """Fill in who the node is, and return the `cluster` object of dna.json."""
+    text = tree.read(CFNCONFIG)
+    config: dict[str, Any] = parse_cfnconfig(text) if text else {}
+    inside = text is not None or tree.exists(CFNCONFIG)
+    if text is not None and not config:
+        tree.problem(f"{CFNCONFIG} holds no assignment (name=value)")
+    dna = tree.mapping(DNA, required=inside) or {}
+    cluster = dna.get("cluster", {})
+    if not isinstance(cluster, dict) or (dna and not cluster):
+        tree.problem(f"{DNA} has no object 'cluster'")
+        cluster = {}
+    spec = tree.mapping(NODE_SPEC) or {}
+    inner = spec.get("compute")
+    compute: dict[str, Any] = inner if isinstance(inner, dict) else {}
+
+    spelling = _text(config.get("cfn_node_type")) or _text(cluster.get("node_type"))
+    if spelling:
+        try:
+            facts["node_type"] = node_type(spelling)
+        except ValueError as error:
+            tree.problem(f"{CFNCONFIG}: {error}")
+            facts["reason"] = f"{CFNCONFIG}: {error}"
+    elif inside:
+        tree.problem(f"{CFNCONFIG} has no cfn_node_type")
+        facts["reason"] = f"{CFNCONFIG} is there but names no cfn_node_type, and neither does {DNA}"
+    else:
+        facts["reason"] = f"{CFNCONFIG} is not there: this is no ParallelCluster node"
+    if spelling and not inside:
+        tree.problem(f"{CFNCONFIG} is missing; {DNA} is used instead")
+    facts["is_parallelcluster"] = facts["node_type"] is not None
+
+    def first(*candidates: Any) -> str | None:
+        return next((text for text in map(_text, candidates) if text), None)
+
+    facts["cluster"] = first(config.get("stack_name"), cluster.get("cluster_name"), cluster.get("stack_name"))
+    facts["region"] = first(config.get("cfn_region"), cluster.get("region"), spec.get("region"))
+    facts["scheduler"] = first(config.get("cfn_scheduler"), cluster.get("scheduler"))
+    facts["cluster_user"] = first(
+        config.get("cfn_cluster_user"), cluster.get("cluster_user"), os_user(facts["os"]["name"]) if inside else None
+    )
+    facts["head_node_ip"] = first(config.get("cfn_head_node_private_ip"), cluster.get("head_node_private_ip"))
+    if facts["node_type"] == "compute":
+        facts["queue"] = first(
+            config.get("cfn_scheduler_queue_name"), cluster.get("scheduler_queue_name"), compute.get("queue-name")
+        )
+        facts["compute_resource"] = first(
+            compute.get("compute-resource"), cluster.get("scheduler_compute_resource_name")
+        )
+        facts["node_name"] = first(tree.line(NODENAME), compute.get("name"))
+    facts["imds_secured"] = _truth(cluster.get("head_node_imds_secured"))
+    facts["_ephemeral"] = [_text(config.get("cfn_ephemeral_dir")), _text(cluster.get("ephemeral_dir"))]
+    facts["instance_type"] = first(compute.get("instance-type"))
+    _machine(tree, facts, first(spec.get("instance_id"), compute.get("instance-id")))
+    return cluster
+
+
+def _machine(tree: Tree, facts: dict[str, Any], instance_id: str | None) -> None:
+    """Fill in the instance and the host name."""
+    dmi = "/sys/class/dmi/id"
+    asset = tree.line(f"{dmi}/board_asset_tag") or ""
+    cloud = tree.line("/var/lib/cloud/data/instance-id") or ""
+    for candidate in (instance_id, asset, cloud):
+        if candidate and re.fullmatch(r"i-[0-9a-f]{8,17}", candidate):
+            facts["instance_id"] = candidate
+            break
+    if not facts["instance_type"] and tree.line(f"{dmi}/sys_vendor") == "Amazon EC2":
+        facts["instance_type"] = tree.line(f"{dmi}/product_name")
+    if not facts["node_name"]:
+        name = socket.gethostname() if tree.live else tree.line("/etc/hostname")
+        facts["node_name"] = name.split(".")[0] if name else None
+
+
+def _kinds(tree: Tree) -> tuple[bool, bool]:
+    """Return image_build and container."""
+    container = any(tree.exists(path) for path in ("/run/.containerenv", "/.dockerenv", "/run/systemd/container"))
+    return not tree.is_dir("/run/systemd/system"), container
+
+
+def read_node(
+    root: str = "/",
+    overrides: dict[str, Any] | None = None,
+    run: software.Run | None = None,
+    tree: Tree | None = None,
+) -> dict[str, Any]:
+    """Return every fact of the node whose files lie under `root`. Programs are run only where root is "/"."""
+    tree = tree or Tree(root)
+    if tree.live and run is None:
+        run = run_program
+    facts = empty_facts()
+    text = tree.read("/etc/os-release", required=True)
+    if text:
+        facts["os"] = parse_os_release(text)
+    cluster = _identity(tree, facts)
+    facts["architecture"] = hardware.architecture(tree)
+    facts["go_architecture"] = hardware.GO_ARCHITECTURES.get(facts["architecture"] or "")
+    # Mounts come before anything that may lie on one: a dead one is known, and left alone, from here on.
+    wanted = storage.wanted_mounts(cluster, facts["node_type"], facts["head_node_ip"])
+    facts["mounts"] = storage.read_mounts(tree, wanted)
+    facts["scratch"] = storage.scratch(tree, facts.pop("_ephemeral"))
+    marker = tree.line(BOOTSTRAPPED)
+    match = re.search(r"(\d+\.\d+\.\d+\S*)$", marker or "")
+    facts["version"] = match[1] if match else None
+    if marker and not match:
+        tree.problem(f"{BOOTSTRAPPED} says {marker[:60]!r}: expected aws-parallelcluster-cookbook-<version>")
+    over_slurm = (overrides or {}).get("slurm")
+    prefix = over_slurm.get("prefix") if isinstance(over_slurm, dict) else None
+    prefix = str(prefix or "/opt/slurm")
+    if tree.is_dir(prefix):
+        facts["slurm"] = {"prefix": prefix, "version": software.slurm_version(tree, prefix, run)}
+    facts.update(hardware.read_hardware(tree))
+    facts["components"] = software.read_components(tree, run)
+    facts["image_build"], facts["container"] = _kinds(tree)
+    facts = merge(facts, overrides or {})
+    for line in hardware.hardware_problems(facts):
+        tree.problem(line)
+    facts["problems"] = [*tree.problems, *facts["problems"]]
+    return facts
+
+
+def merge(facts: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts with what variables say put over them. ValueError names a fact that does not exist."""
+    facts = _put_over(facts, empty_facts(), overrides, "")
+    if "node_type" in overrides and facts["node_type"] is not None:
+        facts["node_type"] = node_type(facts["node_type"])
+    if "architecture" in overrides and "go_architecture" not in overrides:
+        facts["go_architecture"] = hardware.GO_ARCHITECTURES.get(facts["architecture"])
+    if facts["is_parallelcluster"]:
+        facts["reason"] = None
+    return facts
+
+
+def _put_over(facts: dict[str, Any], model: dict[str, Any], overrides: dict[str, Any], above: str) -> dict[str, Any]:
+    merged = dict(facts)
+    for key, value in overrides.items():
+        name = f"{above}{key}"
+        if key not in model:
+            raise ValueError(f"overrides: there is no fact {name!r}; known are {', '.join(sorted(model))}")
+        expected = model[key]
+        if isinstance(expected, dict):
+            if not isinstance(value, dict):
+                raise ValueError(f"overrides: {name} must be a dictionary, found {type(value).__name__}")
+            merged[key] = _put_over(facts[key], expected, value, f"{name}.")
+        else:
+            merged[key] = _as_expected(name, expected, value)
+    return merged
+
+
+def _as_expected(name: str, expected: Any, value: Any) -> Any:
+    """Return an override's value in the type of the fact; a templated number or boolean may arrive as a string."""
+    if name == "imds_secured":
+        expected = False
+    if isinstance(expected, bool):
+        truth = value if isinstance(value, bool) else {"yes": True, "no": False}.get(str(value).lower(), _truth(value))
+        if truth is None:
+            raise ValueError(f"overrides: {name} must be true or false, found {value!r}")
+        return truth
+    if isinstance(expected, int):
+        if isinstance(value, bool) or not re.fullmatch(r"\d+", str(value)):
+            raise ValueError(f"overrides: {name} must be a whole number, found {value!r}")
+        return int(value)
+    if isinstance(expected, list):
+        if not isinstance(value, list):
+            raise ValueError(f"overrides: {name} must be a list, found {type(value).__name__}")
+        return value
+    if value is not None and not isinstance(value, (str, int, float)):
+        raise ValueError(f"overrides: {name} must be a string, found {type(value).__name__}")
+    return None if value is None else str(value)
+
+
+def read_node_within(seconds: float, root: str = "/", overrides: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return read_node()'s facts, or raise TimeoutError naming the path at which the reading stopped.
+
+    The reading happens in a child, because a process that touches a dead file system cannot be interrupted from within.
+    """
+    merge(empty_facts(), overrides or {})  # a mistake in the variables is reported before anything is read
+    where = mmap.mmap(-1, 4096)
+
+    def watch(path: str) -> None:
+        note = path.encode("utf-8", "surrogateescape")[:4000]
+        where[: len(note) + 1] = note + b"\0"
+
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.close(reader)
+            null = os.open(os.devnull, os.O_RDWR)
+            for descriptor in (0, 1, 2):
+                os.dup2(null, descriptor)
+            try:
+                answer: dict[str, Any] = {"facts": read_node(root, overrides, tree=Tree(root, watch))}
+            except Exception as error:
+                answer = {"error": f"{type(error).__name__}: {error}"}
+            with open(writer, "wb") as stream:
+                stream.write(json.dumps(answer).encode())
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writer)
+    deadline = time.monotonic() + seconds
+    chunks = []
+    ended = False
+    try:
+        while not ended:
+            if not select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                path = where[:4096].split(b"\0")[0].decode("utf-8", "replace")
+                raise TimeoutError(f"{path} did not answer within {seconds:g} s: unmount or repair its file system")
+            chunks.append(os.read(reader, 65536))
+            ended = not chunks[-1]
+    finally:
+        os.close(reader)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            # After a time-out the child may not be killable: it is left behind rather than waited for.
+            os.waitpid(child, 0 if ended else os.WNOHANG)
+    answer = json.loads(b"".join(chunks) or b"{}")
+    if "facts" not in answer:
+        raise RuntimeError(" ".join(str(answer.get("error") or "the reader ended without an answer").split()))
+    facts: dict[str, Any] = answer["facts"]
+    return facts

@@ -1,0 +1,521 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Adds a signed package repository to apt or dnf, or takes it away."""
+
+from __future__ import annotations
+
+import glob
+import http.client
+import os
+import re
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _openpgp
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import mirrored, public
+
+# Where the system begins. Tests put a folder here; what the files say stays the same.
+ROOT = "/"
+HEADER = "# Managed by Ansible (pcluster.postboot.package_repository): changes are overwritten.\n"
+_LARGEST_KEY = 4 * 1024 * 1024
+_RETRIES = 3
+_PAUSE = 1.0
+_OURS = {
+    "apt": ("types", "uris", "suites", "components", "architectures", "signed-by", "enabled"),
+    "dnf": ("name", "baseurl", "mirrorlist", "metalink", "enabled", "gpgcheck", "repo_gpgcheck", "gpgkey"),
+}
+# Each of these would let unsigned packages in.
+_UNSAFE = (
+    "trusted",
+    "allow-insecure",
+    "allow-weak",
+    "allow-downgrade-to-insecure",
+    "pkg_gpgcheck",
+    "localpkg_gpgcheck",
+)
+
+
+class RepositoryError(Exception):
+    """What is wrong, on one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class Request(NamedTuple):
+    """What is asked for; the module's documentation tells what each part means."""
+
+    name: str
+    format: str
+    url: str | None = None
+    description: str | None = None
+    suites: tuple[str, ...] = ()
+    components: tuple[str, ...] = ()
+    architectures: tuple[str, ...] = ()
+    key_url: str | None = None
+    key_fingerprints: tuple[str, ...] = ()
+    gpgcheck: bool = True
+    repo_gpgcheck: bool = False
+    mirrors: tuple[str, ...] = ()
+    enabled: bool = True
+    options: dict[str, Any] | None = None
+    state: str = "present"
+    refresh: bool = True
+    lock_timeout: int = 300
+    check: bool = False
+
+
+class Outcome(NamedTuple):
+    """What was done, or in check mode would be."""
+
+    actions: list[str]
+    diff: list[dict[str, str]]
+    url: str | None
+    source_path: str
+    key_path: str
+    fingerprints: list[str]
+    warnings: list[str]
+
+
+class _Places(NamedTuple):
+    source: str
+    key: str
+
+
+def _places(request: Request) -> _Places:
+    if request.format == "apt":
+        return _Places(f"/etc/apt/sources.list.d/{request.name}.sources", f"/etc/apt/keyrings/{request.name}.gpg")
+    return _Places(f"/etc/yum.repos.d/{request.name}.repo", f"/etc/pki/rpm-gpg/RPM-GPG-KEY-{request.name}")
+
+
+def at(path: str) -> str:
+    """Return where a system's absolute path lies on this machine."""
+    return os.path.join(ROOT, path.lstrip("/"))
+
+
+def validate(request: Request) -> list[str]:
+    """Refuse what cannot be meant; return the fingerprints in one spelling."""
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", request.name, re.ASCII):
+        raise RepositoryError(f"name: {request.name!r} cannot name a file; expected letters, digits, '.', '_' and '-'")
+    if request.state == "absent":
+        return []
+    for key in ("url", "key_url"):
+        value = getattr(request, key)
+        if not value:
+            raise RepositoryError(
+                f"{key}: it is missing; a repository that is present needs url, key_url and key_fingerprints"
+            )
+        if re.search(r"\s", value) or not re.match(r"(https?|file)://", value):
+            raise RepositoryError(f"{key}: {public(value)!r} is no http, https or file URL")
+        if "@" in urlsplit(value).netloc:
+            raise RepositoryError(
+                f"{key}: it holds a password, which would stand in a file that everybody may read; leave it out"
+            )
+    if request.format == "apt" and not request.suites:
+        raise RepositoryError("suites: apt needs at least one, such as noble, or '/' for a repository without suites")
+    flat = [suite for suite in request.suites if suite.endswith("/")]
+    if request.format == "apt" and (
+        len(flat) not in (0, len(request.suites)) or bool(flat) == bool(request.components)
+    ):
+        raise RepositoryError(
+            f"components: found {list(request.components)} with suites {list(request.suites)}; "
+            "a suite that ends in '/' has none, and any other needs at least one"
+        )
+    for word in (*request.suites, *request.components, *request.architectures):
+        if not re.fullmatch(r"[\w./:+~$()-]+", word, re.ASCII):
+            raise RepositoryError(f"suites, components, architectures: {word!r} is not one word")
+    for key in request.options or {}:
+        if key.lower() in _OURS[request.format]:
+            raise RepositoryError(f"options: {key!r} has an argument of its own; use that")
+        if key.lower() in _UNSAFE or not re.fullmatch(r"[A-Za-z][\w-]*", key, re.ASCII):
+            raise RepositoryError(
+                f"options: {key!r} is refused: it is no option's name, or would let unsigned packages in"
+            )
+    if request.description and "\n" in request.description.strip():
+        raise RepositoryError("description: it must be one line")
+    if not request.key_fingerprints:
+        raise RepositoryError("key_fingerprints: at least one is needed; without it any key would be believed")
+    try:
+        return [_openpgp.normalized(text) for text in request.key_fingerprints]
+    except _openpgp.BadKey as error:
+        raise RepositoryError(f"key_fingerprints: {error}") from error
+
+
+def through_mirror(url: str, mirrors: tuple[str, ...]) -> str:
+    """Return where the first mirror that a package manager can read keeps what `url` names; without one, `url`."""
+    for mirror in mirrors:
+        if mirror.startswith("/"):
+            return "file://" + mirrored(mirror, url)
+        if re.match(r"(https?|file)://", mirror):
+            return mirrored(mirror, url)
+    return url
+
+
+def _option(value: Any, kind: str) -> str:
+    if isinstance(value, bool):
+        return {"apt": ("no", "yes"), "dnf": ("0", "1")}[kind][value]
+    if isinstance(value, (list, tuple)):
+        return " ".join(_option(part, kind) for part in value)
+    text = str(value).strip()
+    if "\n" in text:
+        raise RepositoryError(f"options: {text.splitlines()[0]!r}… must be one line")
+    return text
+
+
+def source_text(request: Request, url: str, key_path: str) -> str:
+    """Return the content of the file that names the repository."""
+    options = [(key, _option(value, request.format)) for key, value in sorted((request.options or {}).items())]
+    if request.format == "apt":
+        fields = [
+            ("Types", "deb"),
+            ("URIs", url),
+            ("Suites", " ".join(request.suites)),
+            ("Components", " ".join(request.components)),
+            ("Architectures", " ".join(request.architectures)),
+            ("Signed-By", key_path),
+            ("Enabled", "" if request.enabled else "no"),
+            *options,
+        ]
+        if request.description:
+            fields.insert(0, ("X-Repolib-Name", request.description.strip()))
+        return HEADER + "".join(f"{key}: {value}\n" for key, value in fields if value)
+    fields = [
+        ("name", (request.description or request.name).strip()),
+        ("baseurl", url),
+        ("enabled", _option(request.enabled, "dnf")),
+        ("gpgcheck", _option(request.gpgcheck, "dnf")),
+        ("repo_gpgcheck", _option(request.repo_gpgcheck, "dnf")),
+        ("gpgkey", f"file://{key_path}"),
+        *options,
+    ]
+    return f"{HEADER}[{request.name}]\n" + "".join(f"{key}={value}\n" for key, value in fields)
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(at(path), "rb") as stream:
+            return stream.read(_LARGEST_KEY)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _differs(path: str, content: bytes) -> bool:
+    if os.path.islink(at(path)) or _read(path) != content:
+        return True
+    return os.stat(at(path)).st_mode & 0o7777 != 0o644
+
+
+def _write(path: str, content: bytes) -> None:
+    """Put a file in place in one step; its temporary name begins with a dot, which apt and dnf pass over."""
+    folder, name = os.path.split(at(path))
+    os.makedirs(folder, mode=0o755, exist_ok=True)
+    temporary = os.path.join(folder, f".{name}.postboot")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        with open(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fchmod(stream.fileno(), 0o644)
+            os.fsync(stream.fileno())
+        os.rename(temporary, at(path))
+    except OSError:
+        os.unlink(temporary)
+        raise
+
+
+def download(url: str) -> bytes:
+    """Return what an address holds, after some tries."""
+    reason = ""
+    for attempt in range(_RETRIES + 1):
+        if attempt:
+            time.sleep(_PAUSE * 2 ** (attempt - 1))
+        try:
+            agent = {"User-Agent": "pcluster.postboot (Ansible collection)"}
+            with urllib.request.urlopen(urllib.request.Request(url, headers=agent), timeout=30) as response:
+                data: bytes = response.read(_LARGEST_KEY + 1)
+        except urllib.error.HTTPError as error:
+            reason = f"it answered {error.code} {error.reason}"
+            error.close()
+            if error.code not in (408, 425, 429, 500, 502, 503, 504):
+                break
+        except urllib.error.URLError as error:
+            reason = str(error.reason)
+            if url.startswith("file:"):
+                break
+        except (OSError, http.client.HTTPException) as error:
+            reason = str(error) or type(error).__name__
+        else:
+            if len(data) > _LARGEST_KEY:
+                raise RepositoryError(
+                    f"key_url: {public(url)} holds more than {_LARGEST_KEY} bytes, a key was expected"
+                )
+            return data
+    raise RepositoryError(f"key_url: {public(url)} gave no key: {reason}; if the node has no way there, set a mirror")
+
+
+def _known_key(path: str, allowed: list[str]) -> tuple[bytes, list[str]]:
+    """Return the key on disk with its fingerprints if every one of them is allowed, else nothing."""
+    data = _read(path)
+    try:
+        found = _openpgp.fingerprints(data) if data is not None else []
+    except _openpgp.BadKey:
+        found = []
+    return (data or b"", found) if found and set(found) <= set(allowed) else (b"", [])
+
+
+def _as_read(data: bytes, kind: str) -> bytes:
+    """Return a key in the form in which it is read: apt takes .gpg files as binary, rpm takes nothing but armor."""
+    binary = _openpgp.dearmor(data)
+    if kind == "apt":
+        return binary
+    return data if data != binary else _openpgp.armor(binary).encode()
+
+
+def _fetch_key(request: Request, allowed: list[str]) -> tuple[bytes, list[str]]:
+    """Return the key in the form that its reader wants, with its fingerprints; refuse any that was not named."""
+    url = through_mirror(request.key_url or "", request.mirrors)
+    data = download(url)
+    try:
+        found = _openpgp.fingerprints(data)
+        key = _as_read(data, request.format)
+    except _openpgp.BadKey as error:
+        raise RepositoryError(f"key_url: {public(url)} cannot be used: {error}") from error
+    strange = [fingerprint for fingerprint in found if fingerprint not in allowed]
+    if strange:
+        raise RepositoryError(
+            f"key_url: {public(url)} holds the key {', '.join(strange)}, needed is {' or '.join(allowed)}; it was not "
+            "installed. If the repository changed its key, check that with its owner and set key_fingerprints"
+        )
+    return key, found
+
+
+def _same_place(left: str, right: str) -> bool:
+    return left.rstrip("/").lower() == right.rstrip("/").lower()
+
+
+def _without_our_url(text: str, urls: set[str]) -> str:
+    """Return the text of a one-line sources file without the lines that name one of some addresses."""
+    kept = []
+    for line in text.splitlines(keepends=True):
+        match = re.match(r"\s*deb(?:-src)?\s+(?:\[[^\]]*\]\s+)?(\S+)", line)
+        if not (match and any(_same_place(match[1], url) for url in urls)):
+            kept.append(line)
+    return "".join(kept)
+
+
+def _conflicts(request: Request, urls: set[str]) -> tuple[dict[str, str | None], list[str]]:
+    """Return what must become of a vendor's file of the same name, and warnings about other files with our address.
+
+    apt refuses to work at all while two files name the same repository with different keys.
+    """
+    changes: dict[str, str | None] = {}
+    warnings = []
+    suffixes = (".list", ".sources") if request.format == "apt" else (".repo",)
+    folder = os.path.dirname(_places(request).source)
+    for name in sorted(os.listdir(at(folder))) if os.path.isdir(at(folder)) else []:
+        path = f"{folder}/{name}"
+        if name.startswith(".") or not name.endswith(suffixes) or path == _places(request).source:
+            continue
+        text = (_read(path) or b"").decode("utf-8", "replace")
+        if request.format == "apt" and name == f"{request.name}.list":
+            rest = _without_our_url(text, urls)
+            if rest != text:
+                active = any(line.strip() and not line.strip().startswith("#") for line in rest.splitlines())
+                changes[path] = rest if active else None
+        elif request.format == "dnf" and re.search(rf"^\[{re.escape(request.name)}\]", text, re.MULTILINE):
+            warnings.append(f"{path} has a section [{request.name}] too, dnf reads only one of them; remove it there")
+        elif request.format == "apt" and any(
+            _same_place(word, url)
+            for line in text.splitlines()
+            if not line.lstrip().startswith("#")
+            for word in line.split()
+            for url in urls
+        ):
+            warnings.append(f"{path} names the same repository; apt refuses both where their keys differ: remove it")
+    return changes, warnings
+
+
+def _lists_are_there(request: Request, url: str) -> bool:
+    if request.format == "dnf":
+        caches = ("/var/cache/dnf", "/var/cache/libdnf5")
+        return any(glob.glob(at(f"{cache}/{glob.escape(request.name)}-*/repodata/repomd.xml")) for cache in caches)
+    for suite in request.suites:
+        place = url.rstrip("/") + ("/" + suite.strip("/") if suite.endswith("/") else f"/dists/{suite}/")
+        place = place.rstrip("/") + "/"
+        pattern = glob.escape(apt_list_name(place)).replace("$(ARCH)", "*").replace("%24(ARCH)", "*")
+        if not glob.glob(at(f"/var/lib/apt/lists/{pattern}*Release")):
+            return False
+    return True
+
+
+def apt_list_name(url: str) -> str:
+    """Return how apt names the files that it keeps of a URL."""
+    bare = re.sub(r"^[a-z+]+:(//)?", "", url)
+    bare = re.sub(r"[\\|{}\[\]<>\"^~_=!@#$%&*]", lambda match: f"%{ord(match[0]):02x}", bare)
+    return bare.replace("/", "_")
+
+
+def _run(argv: list[str], lock_timeout: int) -> str:
+    environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
+    deadline = time.monotonic() + lock_timeout
+    while True:
+        try:
+            done = subprocess.run(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                encoding="utf-8",
+                errors="replace",
+                timeout=lock_timeout + 300,
+                check=False,
+                env=environment,
+            )
+        except FileNotFoundError as error:
+            raise RepositoryError(f"the program {argv[0]} is not there: check 'format'") from error
+        except subprocess.TimeoutExpired as error:
+            raise RepositoryError(f"'{argv[0]}' did not end within {lock_timeout + 300} s") from error
+        # A component that is not there is nothing but a warning to apt, and nothing would ever be installed from it.
+        misspelt = re.search(r"^.*doesn't have the component.*$", done.stdout, re.MULTILINE)
+        if misspelt:
+            return misspelt[0]
+        if done.returncode == 0:
+            return ""
+        locked = re.search(r"Could not get lock|Unable to (lock|acquire)", done.stdout)
+        if locked and time.monotonic() < deadline:
+            time.sleep(min(5.0, _PAUSE * 2))
+            continue
+        return _complaint(done.stdout) or f"exit status {done.returncode}"
+
+
+def _complaint(output: str) -> str:
+    """Return the line that says most of why apt or dnf failed."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    for pattern in (r"^(E|W): .*(GPG error|signature|NO_PUBKEY)", r"^(E|Error|W): ?", r"(?i)error|fail"):
+        for line in lines:
+            if re.search(pattern, line):
+                return line
+    return lines[-1] if lines else ""
+
+
+def refresh(request: Request, text: str) -> None:
+    """Read the repository's lists through a file of its own, so that no other repository matters, nor sees this one."""
+    with tempfile.TemporaryDirectory(prefix="postboot-repository-") as folder:
+        os.chmod(folder, 0o755)
+        suffix = "sources" if request.format == "apt" else "repo"
+        path = os.path.join(folder, f"{request.name}.{suffix}")
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        if request.format == "apt":
+            options = [
+                f"Dir::Etc::sourcelist={path}",
+                "Dir::Etc::sourceparts=-",
+                "APT::Get::List-Cleanup=0",
+                "APT::Update::Error-Mode=any",
+                "Acquire::Retries=3",
+                f"DPkg::Lock::Timeout={request.lock_timeout}",
+            ]
+            argv = ["apt-get", "-q", "update", *(word for option in options for word in ("-o", option))]
+        else:
+            argv = [
+                "dnf",
+                "-q",
+                "-y",
+                f"--setopt=reposdir={folder}",
+                f"--setopt={request.name}.skip_if_unavailable=0",
+                "makecache",
+                "--repo",
+                request.name,
+            ]
+        complaint = _run(argv, request.lock_timeout)
+    if complaint:
+        raise RepositoryError(f"url: {argv[0]} cannot use {request.name}: {complaint}; it was not added")
+
+
+def _diff(path: str, before: str, after: str) -> dict[str, str]:
+    return {"before_header": path, "after_header": path, "before": before, "after": after}
+
+
+def _text(path: str) -> str:
+    return (_read(path) or b"").decode("utf-8", "replace")
+
+
+def _key_lines(path: str) -> str:
+    data = _read(path)
+    if data is None:
+        return ""
+    try:
+        return "".join(f"fingerprint: {fingerprint}\n" for fingerprint in _openpgp.fingerprints(data))
+    except _openpgp.BadKey as error:
+        return f"unusable: {error}\n"
+
+
+def _remove(request: Request, places: _Places) -> Outcome:
+    actions: list[str] = []
+    diff = []
+    for path in places:
+        if os.path.lexists(at(path)):
+            actions = ["removed"]
+            diff.append(_diff(path, _key_lines(path) if path == places.key else _text(path), ""))
+            if not request.check:
+                os.unlink(at(path))
+    return Outcome(actions, diff, None, *places, [], [])
+
+
+def apply(request: Request) -> Outcome:
+    """Bring the repository into the state that is asked for.
+
+    The key comes first; the repository's file comes last, after its lists could be read with that key. A run that is
+    killed in between leaves nothing that another package operation would stumble over, and the next one finishes it.
+    """
+    allowed = validate(request)
+    places = _places(request)
+    if request.state == "absent":
+        return _remove(request, places)
+    actions: list[str] = []
+    diff: list[dict[str, str]] = []
+    url = through_mirror(request.url or "", request.mirrors)
+    text = source_text(request, url, places.key)
+
+    key, found = _known_key(places.key, allowed)
+    # apt drops its privileges before it reads the key, so the file's mode counts too.
+    if not found or _differs(places.key, _as_read(key, request.format)):
+        actions.append("installed-key")
+        before = _key_lines(places.key)
+        after = "".join(f"fingerprint: {fingerprint}\n" for fingerprint in found or allowed)
+        if not request.check:
+            if found:
+                key = _as_read(key, request.format)
+            else:
+                key, found = _fetch_key(request, allowed)
+            _write(places.key, key)
+            after = _key_lines(places.key)
+        diff.append(_diff(places.key, before, after))
+
+    conflicts, warnings = _conflicts(request, {request.url or "", url})
+    changed = _differs(places.source, text.encode()) or bool(conflicts)
+    if changed:
+        diff.append(_diff(places.source, _text(places.source), text))
+    diff += [_diff(path, _text(path), content or "") for path, content in conflicts.items()]
+    refresh_due = request.refresh and request.enabled and (changed or not _lists_are_there(request, url))
+    if refresh_due and not request.check:
+        refresh(request, text)
+    if changed:
+        actions.append("wrote")
+        if not request.check:
+            for path, content in conflicts.items():
+                if content is None:
+                    os.unlink(at(path))
+                else:
+                    _write(path, content.encode())
+            _write(places.source, text.encode())
+    if refresh_due:
+        actions.append("refreshed")
+    if request.mirrors and url == request.url:
+        warnings.append("mirrors: none of them can be read by a package manager (s3 cannot), so url is used as it is")
+    return Outcome(actions, diff, url, *places, found, warnings)

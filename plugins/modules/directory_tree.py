@@ -1,0 +1,144 @@
+#!/usr/bin/python
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Make a tree of directories in one task."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: directory_tree
+short_description: Make a tree of directories in one task
+version_added: "0.1.0"
+description:
+  - Makes all directories of a list in one task, where a loop would cost one task for each.
+  - Directories that are there already keep their owner and mode unless O(enforce) is set. Links to directories are
+    always left alone, since somebody has put that part of the tree elsewhere.
+options:
+  path:
+    description: The top of the tree. It must be there.
+    type: path
+    required: true
+  mount:
+    description: A mount point that must be mounted at that moment. Without it nothing is written.
+    type: path
+  directories:
+    description: The directories.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      path:
+        description: Where it is, below O(path). The directories above it have to be there or in the list.
+        type: str
+        required: true
+      mode:
+        description: Its mode, as an octal number in quotes.
+        type: str
+        required: true
+      owner:
+        description: Its owner.
+        type: str
+        default: root
+      group:
+        description: Its group.
+        type: str
+        default: root
+  enforce:
+    description: Whether directories that are there already get the owner and mode of the list.
+    type: bool
+    default: false
+attributes:
+  check_mode:
+    description: Says what would be made or corrected.
+    support: full
+  diff_mode:
+    description: Shows the directories that are made or corrected.
+    support: full
+  idempotent:
+    description: What is there is not made again.
+    support: full
+author:
+  - The pcluster.postboot contributors (@pcluster)
+"""
+
+EXAMPLES = r"""
+- name: Make the shared tree
+  pcluster.postboot.directory_tree:
+    path: /fsx
+    mount: /fsx
+    directories:
+      - {path: datasets, mode: "1777"}
+      - {path: logs, mode: "0755"}
+      - {path: logs/training, mode: "1777"}
+"""
+
+RETURN = r"""
+created:
+  description: The directories that were made.
+  type: list
+  elements: str
+  returned: success
+corrected:
+  description: The directories that got another owner or mode.
+  type: list
+  elements: str
+  returned: success
+left:
+  description: The directories that differ from the list and were left as they are.
+  type: list
+  elements: dict
+  returned: success
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _directory_tree as tree
+from ansible_collections.pcluster.postboot.plugins.module_utils import _run
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "mount": {"type": "path"},
+            "directories": {
+                "type": "list",
+                "elements": "dict",
+                "required": True,
+                "options": {
+                    "path": {"type": "str", "required": True},
+                    "mode": {"type": "str", "required": True},
+                    "owner": {"type": "str", "default": "root"},
+                    "group": {"type": "str", "default": "root"},
+                },
+            },
+            "enforce": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    _run.heartbeat()
+    try:
+        if params["mount"]:
+            tree.require_mount(params["mount"])
+        wanted = [tree.wanted(d["path"], d["mode"], d["owner"], d["group"]) for d in params["directories"]]
+        result = tree.apply(params["path"], wanted, params["enforce"], module.check_mode)
+    except (OSError, tree.TreeError) as error:
+        module.fail_json(msg=str(error))
+    diff = (
+        {"before": "\n".join([*result.before, ""]), "after": "\n".join([*result.after, ""])} if result.changed else {}
+    )
+    counts = [(len(result.created), "made"), (len(result.corrected), "corrected"), (len(result.left), "left as found")]
+    module.exit_json(
+        changed=result.changed,
+        created=result.created,
+        corrected=result.corrected,
+        left=result.left,
+        msg=", ".join(f"{n} {what}" for n, what in counts if n) or "everything is there",
+        diff=diff,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+#!/usr/bin/python
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Keep the record of a run, print its table, and judge it: the documentation of an action plugin."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: report
+short_description: Keep the record of a run, print its table, and judge it
+version_added: "0.1.0"
+description:
+  - The playbooks of this collection use it; it is of little use elsewhere.
+  - The record of a run is registered as C(__postboot_run) by every task that uses this action. What a component changed
+    is read from the results that its tasks registered as C(__<component>_...). So neither a callback plugin nor a
+    task on the node is needed.
+options:
+  state:
+    description:
+      - V(started) notes that the turn of a component has come, and says whether it is to run.
+      - V(failed) notes, in a C(rescue), that a component failed. It fails itself when the component is an essential.
+      - V(stopped) notes, in a C(rescue), that nothing more is done on the node.
+      - V(shown) prints the table of all nodes. It is to be run once.
+      - V(judged) fails on nodes that stopped.
+    type: str
+    choices: [started, failed, stopped, shown, judged]
+    required: true
+  component:
+    description: The component. V(started) and V(failed) need it.
+    type: str
+attributes:
+  check_mode:
+    description: Nothing is changed in any mode. The table says what would change.
+    support: full
+  diff_mode:
+    description: There is nothing to show.
+    support: none
+  idempotent:
+    description: Nothing is changed.
+    support: full
+author:
+  - The pcluster.postboot contributors (@pcluster)
+"""
+
+EXAMPLES = r"""
+- name: Show what became of every node
+  pcluster.postboot.report:
+    state: shown
+  run_once: true
+"""
+
+RETURN = r"""
+record:
+  description: The record of the run on this node so far.
+  type: dict
+  returned: always
+run:
+  description: Whether the component is to run.
+  type: bool
+  returned: O(state=started)
+lines:
+  description: What was printed.
+  type: list
+  elements: str
+  returned: O(state=shown)
+"""

@@ -1,0 +1,199 @@
+#!/usr/bin/python
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The module pcluster.postboot.systemd_unit."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: systemd_unit
+short_description: Bring a systemd unit, its files and its running process into one state
+version_added: 0.1.0
+description:
+  - One step for a service - writes the unit and its drop-ins after C(systemd-analyze verify) has read them, reloads
+    the daemon where that is due, enables the unit, and starts, restarts or reloads it.
+  - No handler is needed, and none is missed. A restart is due when the running process is older than the unit, one of
+    its drop-ins or a file in O(restart_on), so a run that was killed between writing and restarting is finished by
+    the next.
+  - Where no systemd runs, as in an image build, the files are written and the unit is enabled, and nothing is
+    started.
+options:
+  name:
+    description:
+      - The unit with its suffix, such as V(node_exporter.service). Timers, paths, sockets and mounts are units too.
+    type: str
+    required: true
+  unit:
+    description:
+      - The whole content of the unit file. Leave it out where a package brings the unit.
+    type: str
+  dropins:
+    description:
+      - Content of drop-ins by file name, such as V(10-path.conf). A value of V(null) removes that drop-in.
+    type: dict
+    default: {}
+  state:
+    description:
+      - V(started) means running, with the process no older than its files. For a C(Type=oneshot) without
+        C(RemainAfterExit) it means that it ended well since the boot and since its files changed; one that no other
+        unit refers to is forgotten by systemd when it ends, and so is started every time.
+      - V(stopped) means not running.
+      - V(present) means that the files are in place and known to systemd; whether the unit runs is left alone.
+    type: str
+    choices: [started, stopped, present]
+    default: started
+  enabled:
+    description:
+      - Whether the unit comes up with the node.
+      - Left out, a unit that can be enabled is with O(state=started), and otherwise it stays as it is.
+    type: bool
+  restart_on:
+    description:
+      - Files that the process reads only when it starts, such as its program and its configuration. One that changed
+        (by its ctime, or that of what it links to) after the process started makes a restart due. A folder stands for
+        what is directly in it. One that is not there counts for nothing.
+    type: list
+    elements: path
+    default: []
+  reload_on:
+    description:
+      - Files that the process reads again on reload. One that changed after the unit last changed its state, which a
+        reload does, makes a reload due; a restart where the unit has no C(ExecReload).
+    type: list
+    elements: path
+    default: []
+  verify:
+    description:
+      - Whether C(systemd-analyze verify) must have nothing to say about the files before they are put in place. In
+        check mode, programs and units that are not there yet are overlooked.
+    type: bool
+    default: true
+  wait_url:
+    description:
+      - HTTP address that must answer 2xx while the unit stays up with the same process, for example that of an
+        exporter's metrics. It is asked on every run, not only after a start. No proxy is used.
+    type: str
+  wait_seconds:
+    description:
+      - Seconds within which a unit that was started must be up, and O(wait_url) answer. A service must stay up for 2 of
+        them, or for 1 where O(wait_url) answers.
+    type: int
+    default: 15
+  directory:
+    description:
+      - Folder of the unit files.
+    type: path
+    default: /etc/systemd/system
+attributes:
+  check_mode:
+    description: Can run in check mode and return what would change without changing it.
+    support: full
+    details: Works on a node on which neither the unit nor its program or user is there yet.
+  diff_mode:
+    description: Will return details on what has changed when in diff mode.
+    support: full
+  idempotent:
+    description: When run twice in a row, the second run changes nothing.
+    support: full
+  platform:
+    description: Target systems.
+    support: full
+    platforms: linux
+notes:
+  - The errors are one line each. The unit is masked, systemd would not take its files, it has no C([Install])
+    section, it did not come up and stay so (with the last lines of its journal in RV(journal)), or O(wait_url) gave
+    no answer.
+  - Files on shared file systems carry their server's time, so the clocks of a cluster should agree.
+author:
+  - The pcluster.postboot contributors (@pcluster)
+"""
+
+EXAMPLES = r"""
+- name: Run the node exporter
+  pcluster.postboot.systemd_unit:
+    name: node_exporter.service
+    unit: "{{ lookup('ansible.builtin.template', 'node_exporter.service.j2') }}"
+    restart_on:
+      - /usr/local/bin/node_exporter
+    wait_url: http://127.0.0.1:9100/metrics
+
+- name: Give slurmd a search path for enroot's hooks, and leave it running as it is
+  pcluster.postboot.systemd_unit:
+    name: slurmd.service
+    state: present
+    dropins:
+      10-path.conf: |
+        [Service]
+        Environment=PATH=/opt/slurm/sbin:/opt/slurm/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin
+
+- name: Run Prometheus, which reloads its configuration
+  pcluster.postboot.systemd_unit:
+    name: prometheus.service
+    unit: "{{ lookup('ansible.builtin.template', 'prometheus.service.j2') }}"
+    restart_on: [/usr/local/bin/prometheus]
+    reload_on: [/etc/prometheus/prometheus.yml]
+    wait_url: http://127.0.0.1:9090/-/ready
+"""
+
+RETURN = r"""
+actions:
+  description: >-
+    What was done, or in check mode would be, in its order, from V(wrote), V(removed), V(enabled), V(disabled),
+    V(reloaded-daemon), V(started), V(restarted), V(reloaded) and V(stopped).
+  type: list
+  elements: str
+  returned: success
+  sample: [wrote, enabled, reloaded-daemon, started]
+status:
+  description: The properties of the unit afterwards, as C(systemctl show) names them; in check mode those before.
+  type: dict
+  returned: success
+  sample: {ActiveState: active, SubState: running, MainPID: "4711", UnitFileState: enabled}
+journal:
+  description: The last lines that the unit left in the journal.
+  type: list
+  elements: str
+  returned: when the unit did not come up
+  sample: ["2026-11-21T12:00:00+0000 ip-10-0-0-10 node_exporter[4711]: listen tcp :9100: bind: address already in use"]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _systemd
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str", "required": True},
+            "unit": {"type": "str"},
+            "dropins": {"type": "dict", "default": {}},
+            "state": {"type": "str", "choices": ["started", "stopped", "present"], "default": "started"},
+            "enabled": {"type": "bool"},
+            "restart_on": {"type": "list", "elements": "path", "default": []},
+            "reload_on": {"type": "list", "elements": "path", "default": []},
+            "verify": {"type": "bool", "default": True},
+            "wait_url": {"type": "str"},
+            "wait_seconds": {"type": "int", "default": 15},
+            "directory": {"type": "path", "default": "/etc/systemd/system"},
+        },
+        supports_check_mode=True,
+    )
+    given = dict(module.params)
+    given["restart_on"] = tuple(given["restart_on"])
+    given["reload_on"] = tuple(given["reload_on"])
+    try:
+        outcome = _systemd.apply(_systemd.Request(check=module.check_mode, **given))
+    except _systemd.UnitError as error:
+        module.fail_json(msg=str(error), journal=error.journal)
+    except OSError as error:
+        module.fail_json(msg=f"{given['name']}: {error}", journal=[])
+    for warning in outcome.warnings:
+        module.warn(warning)
+    module.exit_json(changed=bool(outcome.actions), actions=outcome.actions, diff=outcome.diff, status=outcome.status)
+
+
+if __name__ == "__main__":
+    main()

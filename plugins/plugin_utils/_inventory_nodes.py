@@ -1,0 +1,213 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A cluster's nodes as the inventory sees them: what EC2 or the node itself says, in one vocabulary."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _node
+
+# A node: plain values only, so that a cache can keep it. Its keys are the host variables without "pcluster_"; what does
+# not apply to a node (the queue of a head node) is left out. "tags" has all tags of the instance.
+Node = dict[str, Any]
+
+VARIABLES = (
+    "cluster",
+    "node_type",
+    "queue",
+    "compute_resource",
+    "pool",
+    "slurm_node",
+    "instance_id",
+    "instance_type",
+    "state",
+    "region",
+    "zone",
+    "private_ip",
+    "private_dns",
+    "public_ip",
+    "public_dns",
+    "os",
+    "architecture",
+    "scheduler",
+    "version",
+    "efa",
+    "gpu",
+    "launch_time",
+)
+NODE_TYPES = ("head", "login", "compute")
+TAG_OF_TYPE = {"head": "HeadNode", "login": "LoginNode", "compute": "Compute"}
+
+TAG = "parallelcluster:"
+TAG_CLUSTER = f"{TAG}cluster-name"
+TAG_TYPE = f"{TAG}node-type"
+TAG_QUEUE = f"{TAG}queue-name"
+TAG_RESOURCE = f"{TAG}compute-resource-name"
+TAG_POOLS = (f"{TAG}login-nodes-pool-name", f"{TAG}login-nodes-pool")
+TAG_ATTRIBUTES = f"{TAG}attributes"
+TAG_NETWORKING = f"{TAG}networking"
+
+# Instance families with NVIDIA GPUs, by name: p5.48xlarge, g6e.xlarge, gr6.4xlarge, p6-b200.48xlarge. g4ad has AMD's.
+_NVIDIA = re.compile(r"(p|g|gr)\d(?!ad\.)", re.ASCII)
+_ARCHITECTURES = {"arm64": "aarch64"}
+
+
+class InventoryError(Exception):
+    """What a user has to know, on one line."""
+
+
+def one_line(text: object) -> str:
+    """Return a text without line breaks."""
+    return " ".join(str(text).split())
+
+
+def some(names: Iterable[str], limit: int = 5) -> str:
+    """Return the first few of several names, and how many more there are."""
+    listed = list(names)
+    rest = len(listed) - limit
+    return ", ".join(listed[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def has_nvidia(instance_type: str) -> bool:
+    """Tell from its name whether an instance type has NVIDIA GPUs."""
+    return bool(_NVIDIA.match(instance_type))
+
+
+def parse_attributes(value: str) -> dict[str, str]:
+    """Return what the tag "os, scheduler, version, architecture" says; an empty dictionary if it is malformed."""
+    parts = [part.strip() for part in value.split(",")]
+    if len(parts) != 4 or not all(parts) or not parts[2][0].isdigit():
+        return {}
+    os_name, scheduler, version, architecture = parts
+    found = {"os": os_name, "scheduler": scheduler, "version": version}
+    if architecture != "NONE":
+        found["architecture"] = _ARCHITECTURES.get(architecture, architecture)
+    return found
+
+
+def _launch_time(value: Any) -> str:
+    if isinstance(value, datetime.datetime):
+        return value.isoformat()
+    return re.sub(r"(\.0+)?Z$", "+00:00", str(value))
+
+
+class Reader:
+    """Turns the instances of one region into nodes, and keeps what was wrong with their tags."""
+
+    def __init__(self, region: str) -> None:
+        self.region = region
+        self._unknown_types: dict[str, list[str]] = {}
+        self._malformed: dict[str, list[str]] = {}
+        self._attributes: dict[str, dict[str, str]] = {}
+
+    def node(self, instance: dict[str, Any]) -> Node | None:
+        """Return a node from an instance in the shape of boto3's answer; None when it is no node of a cluster."""
+        tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
+        instance_id = instance["InstanceId"]
+        cluster = tags.get(TAG_CLUSTER)
+        if not cluster:
+            return None
+        try:
+            kind = _node.node_type(tags.get(TAG_TYPE, ""))
+        except ValueError:
+            self._unknown_types.setdefault(cluster, []).append(f"{instance_id} ({tags.get(TAG_TYPE, '')!r})")
+            return None
+        instance_type = instance.get("InstanceType", "")
+        architecture = instance.get("Architecture", "")
+        node: Node = {
+            "cluster": cluster,
+            "node_type": kind,
+            "instance_id": instance_id,
+            "instance_type": instance_type,
+            "state": instance.get("State", {}).get("Name", ""),
+            "region": self.region,
+            "zone": instance.get("Placement", {}).get("AvailabilityZone", ""),
+            "architecture": _ARCHITECTURES.get(architecture, architecture),
+            "efa": tags.get(TAG_NETWORKING, "").replace(" ", "").lower() == "efa=true",
+            "gpu": has_nvidia(instance_type),
+            "tags": tags,
+        }
+        if kind == "compute":
+            node["queue"] = tags.get(TAG_QUEUE, "")
+            node["compute_resource"] = tags.get(TAG_RESOURCE, "")
+        elif kind == "login":
+            node["pool"] = next((tags[key] for key in TAG_POOLS if tags.get(key)), "")
+        for key, field in (
+            ("private_ip", "PrivateIpAddress"),
+            ("private_dns", "PrivateDnsName"),
+            ("public_ip", "PublicIpAddress"),
+            ("public_dns", "PublicDnsName"),
+        ):
+            if instance.get(field):
+                node[key] = instance[field]
+        if instance.get("LaunchTime"):
+            node["launch_time"] = _launch_time(instance["LaunchTime"])
+        attributes = tags.get(TAG_ATTRIBUTES, "")
+        if attributes not in self._attributes:
+            self._attributes[attributes] = parse_attributes(attributes)
+        if self._attributes[attributes]:
+            node.update(self._attributes[attributes])
+        else:
+            self._malformed.setdefault(cluster, []).append(f"{instance_id} ({attributes!r})")
+        return node
+
+    def problems(self) -> list[str]:
+        """Return one line for each kind of mistake and cluster."""
+        lines = []
+        for cluster, instances in sorted(self._unknown_types.items()):
+            lines.append(
+                f"{self.region}, cluster {cluster}: {len(instances)} instance(s) left out, their tag {TAG_TYPE} is "
+                f"none of {', '.join(TAG_OF_TYPE.values())}: {some(instances, 3)}"
+            )
+        for cluster, instances in sorted(self._malformed.items()):
+            lines.append(
+                f"{self.region}, cluster {cluster}: {len(instances)} instance(s) without pcluster_os and "
+                f"pcluster_version, their tag {TAG_ATTRIBUTES} is not 'os, scheduler, version, architecture': "
+                f"{some(instances, 3)}"
+            )
+        return [one_line(line) for line in lines]
+
+
+def local_node(root: str) -> Node:
+    """Return the node on which this runs, from its own files; InventoryError where there is no ParallelCluster."""
+    tree = _node.Tree(root)
+    facts = _node.read_node(root, run=lambda argv: None, tree=tree)
+    if not facts["is_parallelcluster"]:
+        raise InventoryError(
+            f"source: node was asked for under {root}, but {facts['reason']}; "
+            "use 'source: ec2' away from a cluster's nodes"
+        )
+    if not facts["cluster"]:
+        raise InventoryError(
+            f"{_node.CFNCONFIG} under {root} names no cluster (stack_name), and neither does {_node.DNA}"
+        )
+    spec = tree.mapping(_node.NODE_SPEC) or {}
+    dna = tree.mapping(_node.DNA) or {}
+    compute, cluster = spec.get("compute"), dna.get("cluster")
+    found = {
+        "os": facts["os"]["name"],
+        "zone": compute.get("availability-zone") if isinstance(compute, dict) else None,
+        "pool": cluster.get("pool_name") if isinstance(cluster, dict) and facts["node_type"] == "login" else None,
+        "slurm_node": facts["node_name"] if facts["node_type"] == "compute" else None,
+    }
+    for key in (
+        "cluster",
+        "node_type",
+        "queue",
+        "compute_resource",
+        "instance_id",
+        "instance_type",
+        "region",
+        "architecture",
+        "scheduler",
+        "version",
+    ):
+        found[key] = facts[key]
+    node = {key: value for key, value in found.items() if value}
+    node["efa"] = facts["efa"]["count"] > 0 or facts["efa"]["pci_count"] > 0
+    node["gpu"] = facts["gpus"]["count"] > 0
+    return node

@@ -1,0 +1,91 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Which nodes are asked for: what EC2 filters itself, and what is left to filter here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import (
+    NODE_TYPES,
+    TAG_CLUSTER,
+    TAG_OF_TYPE,
+    TAG_QUEUE,
+    TAG_TYPE,
+    Node,
+    some,
+)
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Tell whether a name is one of those, or matches one of the patterns."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _server_patterns(patterns: Iterable[str]) -> list[str]:
+    """Return patterns for EC2, which knows * and ? but no brackets; the rest is filtered here."""
+    return [re.sub(r"\[[^]]*\]", "?", pattern) for pattern in patterns]
+
+
+@dataclass(frozen=True)
+class Query:
+    """One question."""
+
+    regions: tuple[str, ...]
+    clusters: tuple[str, ...] = ("*",)
+    node_types: tuple[str, ...] = NODE_TYPES
+    queues: tuple[str, ...] = ()
+    states: tuple[str, ...] = ("running",)
+    filters: Mapping[str, Any] = field(default_factory=dict)
+    heads: bool = False  # head nodes are needed even where they are not listed
+    ssm_online: bool = False
+    slurm_names: bool = False
+    skip_denied: bool = False
+
+    @property
+    def named(self) -> list[str]:
+        """Clusters that are asked for by their very name."""
+        return [cluster for cluster in self.clusters if not re.search(r"[*?\[]", cluster)]
+
+    @property
+    def told(self) -> str:
+        """The clusters, for a message."""
+        if "*" in self.clusters:
+            return "all clusters"
+        return f"cluster{'s' if len(self.clusters) > 1 else ''} {some(self.clusters)}"
+
+    @property
+    def wanted(self) -> str:
+        """What a node has to be, for a message."""
+        parts = [" or ".join(self.states), f"a {' or '.join(self.node_types)} node"]
+        if self.queues:
+            parts.append(f"of queue {' or '.join(self.queues)} (compute nodes)")
+        if self.filters:
+            parts.append("let through by filters")
+        return ", ".join(parts)
+
+    def ec2_filters(self) -> list[dict[str, Any]]:
+        """Return the filters of the EC2 call."""
+        types = [kind for kind in NODE_TYPES if kind in self.node_types or (self.heads and kind == "head")]
+        filters = [
+            {"Name": f"tag:{TAG_CLUSTER}", "Values": _server_patterns(self.clusters)},
+            {"Name": "instance-state-name", "Values": list(self.states)},
+        ]
+        if len(types) < len(NODE_TYPES):
+            filters.append({"Name": f"tag:{TAG_TYPE}", "Values": [TAG_OF_TYPE[kind] for kind in types]})
+        if self.queues and types == ["compute"]:
+            filters.append({"Name": f"tag:{TAG_QUEUE}", "Values": _server_patterns(self.queues)})
+        for name, values in self.filters.items():
+            several = values if isinstance(values, (list, tuple)) else [values]
+            filters.append({"Name": str(name), "Values": [str(value) for value in several]})
+        return filters
+
+    def lists(self, node: Node) -> bool:
+        """Tell whether a node is listed."""
+        if node["node_type"] not in self.node_types:
+            return False
+        return node["node_type"] != "compute" or not self.queues or matches(node["queue"], self.queues)

@@ -1,0 +1,270 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What became of each component on each node, read from the results that the tasks registered; and its table."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _run
+from ansible_collections.pcluster.postboot.plugins.plugin_utils import _variables
+
+Record = dict[str, Any]
+
+_ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "roles")
+
+
+def is_result(value: Any) -> bool:
+    """Say whether a variable holds the registered result of a task."""
+    return isinstance(value, Mapping) and (isinstance(value.get("changed"), bool) or bool(value.get("skipped")))
+
+
+def roles() -> list[str]:
+    """Return the names of the collection's roles."""
+    return sorted(os.listdir(_ROLES))
+
+
+def results_of(component: str, variables: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the results that a component's tasks have registered."""
+    others = [name for name in roles() if name.startswith(component + "_")]
+    found = {}
+    for name in variables:
+        if not name.startswith(f"__{component}_") or any(name.startswith(f"__{other}_") for other in others):
+            continue
+        if is_result(variables[name]):
+            found[name[len(component) + 3 :]] = variables[name]
+    return found
+
+
+def is_changed(result: Mapping[str, Any]) -> bool:
+    """Say whether a task that did not fail changed anything; of a loop, whether any of its items did."""
+    if result.get("changed"):
+        return not result.get("failed")
+    items = result.get("results")
+    return isinstance(items, list) and any(isinstance(i, Mapping) and i.get("changed") is True for i in items)
+
+
+def message(result: Any) -> str:
+    """Return why a task failed, on one line: its own message, its first failed item's, or its last error output."""
+    if not isinstance(result, Mapping):
+        return "no message"
+    items = result.get("results")
+    if isinstance(items, list):
+        for item in items:
+            if isinstance(item, Mapping) and item.get("failed"):
+                return message(item)
+    text = str(result.get("msg") or result.get("reason") or "")
+    errors = str(result.get("stderr") or result.get("module_stderr") or result.get("exception") or "")
+    lines = [line for line in errors.splitlines() if line.strip()]
+    if "non-zero return code" in text:
+        command = result.get("cmd") or "the command"
+        text = f"{' '.join(command) if isinstance(command, list) else command} ended with {result.get('rc')}"
+        text += f": {lines[-1]}" if lines else ""
+    elif lines and (not text or "MODULE FAILURE" in text):
+        text = f"{text}: {lines[-1]}" if text else lines[-1]
+    return " ".join((text or str(result.get("censored") or "no message")).split())
+
+
+def note_start(record: Record, component: str, now: float) -> bool:
+    """Note that a component's turn has come; say whether it is to run."""
+    plan = record["components"].setdefault(component, {"run": True, "reason": "", "essential": True, "errors": []})
+    plan["started"] = now
+    return bool(plan["run"])
+
+
+def note_failure(record: Record, failures: Record, component: str, task: str, what: str) -> bool:
+    """Add to the failures that a component failed; say whether the node has to stop."""
+    failures[component] = {"task": task, "message": what}
+    return bool(record["components"].get(component, {}).get("essential", True))
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the tasks of a run have registered on one node."""
+
+    record: Mapping[str, Any]  # check_variables, and report with state=started
+    failures: Mapping[str, Any]  # report with state=failed
+    stopped: Mapping[str, Any] | None  # report with state=stopped
+    node: Mapping[str, Any]  # the facts of the node
+    host: str
+
+    @classmethod
+    def by(cls, variables: Mapping[str, Any]) -> Told:
+        """Read it from the variables of a task."""
+
+        def part(name: str, key: str) -> Any:
+            found = variables.get(name)
+            return found.get(key) if isinstance(found, Mapping) else None
+
+        facts = variables.get("ansible_facts") or {}
+        return cls(
+            record=part("__postboot_run", "record") or {},
+            failures=part("__postboot_failure", "failures") or {},
+            stopped=part("__postboot_stop", "stopped"),
+            node=facts.get("pcluster") or {},
+            host=str(variables.get("inventory_hostname") or ""),
+        )
+
+
+def summarise(told: Told, variables: Mapping[str, Any], now: float, check: bool = False) -> dict[str, Any]:
+    """Return the report of one node."""
+    plans: Mapping[str, Mapping[str, Any]] = told.record.get("components") or {}
+    begun = float(told.record.get("started") or now)
+    # Components run one after another, so one ends where the next begins.
+    starts = sorted(plan["started"] for plan in plans.values() if plan.get("started"))
+    components = []
+    for name, plan in plans.items():
+        started, failure = plan.get("started"), told.failures.get(name)
+        if started is None and not told.stopped:
+            continue  # the play has no such component
+        entry: dict[str, Any] = {"name": name, "status": "unchanged", "changed": 0, "seconds": 0.0, "why": ""}
+        if not plan["run"]:
+            entry.update(status="skipped", why=plan["reason"])
+        elif started is None:
+            cause = (told.stopped or {}).get("component")
+            entry.update(status="skipped", why=f"{cause} failed" if cause else "the node stopped")
+        else:
+            end = min([start for start in starts if start > started] or [now])
+            changes = sorted(key for key, one in results_of(name, variables).items() if is_changed(one))
+            entry.update(changed=len(changes), changes=changes, seconds=round(max(0.0, end - started), 1))
+            if failure:
+                entry.update(status="failed", why=failure["message"], task=failure["task"])
+            elif changes:
+                entry["status"] = "changed"
+        components.append(entry)
+    failed = any(entry["status"] == "failed" for entry in components)
+    return {
+        "run_id": told.record.get("run_id", ""),
+        "host": told.host,
+        "cluster": told.node.get("cluster") or "",
+        "node": told.node.get("node_name") or "",
+        "kind": _variables.kind_of_node(told.node),
+        "started": _run.utc(begun),
+        "finished": _run.utc(now),
+        "seconds": round(max(0.0, now - begun), 1),
+        "check_mode": check,
+        "outcome": "stopped" if told.stopped else "failed" if failed else "ok",
+        "stopped": told.stopped,
+        "components": components,
+        "changed": sum(entry["changed"] for entry in components),
+    }
+
+
+def unreachable(host: str, why: str) -> dict[str, Any]:
+    """Return the report of a node that did not report."""
+    return {
+        "host": host,
+        "outcome": "unreachable",
+        "stopped": {"component": "", "message": why},
+        "components": [],
+        "changed": 0,
+        "seconds": 0.0,
+    }
+
+
+_WORDS = {"changed": "would change"}
+
+
+def _cell(entry: Mapping[str, Any], check: bool) -> str:
+    status = entry["status"]
+    word = _WORDS.get(status, status) if check else status
+    seconds = math.floor(entry["seconds"] + 0.5)
+    return f"{word} {seconds}s" if status != "skipped" and seconds else word
+
+
+def _columns(reports: Sequence[Mapping[str, Any]], rows: Sequence[str], check: bool) -> list[tuple[str, list[str]]]:
+    columns = []
+    for report in reports:
+        cells = {entry["name"]: _cell(entry, check) for entry in report["components"]}
+        rest = "" if report["outcome"] in ("ok", "failed") else "-"
+        columns.append((str(report["host"]), [cells.get(row, rest) for row in rows]))
+    return columns
+
+
+def _alike(columns: Sequence[tuple[str, list[str]]]) -> list[tuple[list[str], list[str]]]:
+    """Put nodes together of which the table says the same, seconds aside."""
+    groups: dict[tuple[str, ...], tuple[list[str], list[str]]] = {}
+    for host, cells in columns:
+        words = tuple(cell.rstrip("s0123456789").rstrip() if cell.endswith("s") else cell for cell in cells)
+        groups.setdefault(words, ([], list(words)))[0].append(host)
+    return list(groups.values())
+
+
+def _grid(header: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in [header, *body]) for i in range(len(header))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in [header, *body]]
+
+
+def table(reports: Sequence[Mapping[str, Any]], width: int, check: bool = False) -> list[str]:
+    """Return the lines of the table: a row for each component and a column for each node.
+
+    When the columns do not fit, nodes of which the table would say the same share one, and a legend names them.
+    """
+    rows = list(dict.fromkeys(entry["name"] for report in reports for entry in report["components"]))
+    if not rows:
+        return []
+    columns = _columns(reports, rows, check)
+    body = [[row, *(cells[i] for _, cells in columns)] for i, row in enumerate(rows)]
+    lines = _grid(["", *(host for host, _ in columns)], body)
+    if len(columns) == 1 or max(len(line) for line in lines) <= width:
+        return lines
+    groups = _alike(columns)
+    titles = [hosts[0] if len(hosts) == 1 else f"[{n}] {len(hosts)} nodes" for n, (hosts, _) in enumerate(groups, 1)]
+    body = [[row, *(cells[i] for _, cells in groups)] for i, row in enumerate(rows)]
+    lines = _grid(["", *titles], body)
+    for number, (hosts, _) in enumerate(groups, 1):
+        if len(hosts) > 1:
+            lines.append(f"[{number}] {_names(hosts, 12)}")
+    return lines
+
+
+def _names(hosts: Sequence[str], most: int = 6) -> str:
+    return ", ".join(hosts[:most]) + (f" and {len(hosts) - most} more" if len(hosts) > most else "")
+
+
+def notes(reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each thing that failed, was skipped or never came, with the nodes on which it did."""
+    said: dict[tuple[str, str, str], list[str]] = {}
+    skipped: dict[tuple[str, str], list[str]] = {}
+    for report in reports:
+        host = str(report["host"])
+        if report["outcome"] == "unreachable":
+            said.setdefault(("unreachable", "", report["stopped"]["message"]), []).append(host)
+        if report.get("ended_badly"):
+            said.setdefault(("not ended cleanly", "", report["ended_badly"]), []).append(host)
+        if report["outcome"] == "stopped" and not report["stopped"]["component"]:
+            for line in report["stopped"]["message"].splitlines():
+                said.setdefault(("stopped", "", line), []).append(host)
+        because: dict[str, list[str]] = {}
+        for entry in report["components"]:
+            if entry["status"] == "failed":
+                said.setdefault(("failed", entry["name"], f"{entry['task']}: {entry['why']}"), []).append(host)
+            elif entry["status"] == "skipped":
+                because.setdefault(entry["why"], []).append(entry["name"])
+        for why, names in because.items():
+            skipped.setdefault((", ".join(names), why), []).append(host)
+    lines = [f"skipped on {_names(hosts)}: {names} ({why})" for (names, why), hosts in skipped.items()]
+    for (word, component, text), hosts in said.items():
+        lines.append(f"{word} on {_names(hosts)}: {component + ': ' if component else ''}{text}")
+    return lines
+
+
+def last_line(reports: Sequence[Mapping[str, Any]], seconds: float, check: bool = False) -> str:
+    """Return the sum of a run."""
+    changed = sum(report["changed"] for report in reports)
+    failed = sum(entry["status"] == "failed" for report in reports for entry in report["components"])
+    failed += sum(report["outcome"] == "stopped" and not report["stopped"]["component"] for report in reports)
+    failed += sum(bool(report.get("ended_badly")) for report in reports)
+    lost = sum(report["outcome"] == "unreachable" for report in reports)
+    parts = [
+        f"{len(reports)} node{'' if len(reports) == 1 else 's'}",
+        f"{changed} {'would change' if check else 'changed'}",
+        f"{failed} failed",
+    ]
+    if lost:
+        parts.append(f"{lost} unreachable")
+    return f"pcluster.postboot: {', '.join(parts)}, {seconds:.0f} s"

@@ -1,0 +1,267 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Find what is wrong with the variables of a run, before the run touches anything. One line each."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+
+_KINDS = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a string",
+    "list": "a list",
+    "dict": "a dictionary",
+    "path": "a path",
+}
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Role:
+    """A role's public variables: what they may be, and what they are by default."""
+
+    name: str
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    internals: Mapping[str, Any] = field(default_factory=dict)
+
+    def pins(self) -> list[str]:
+        """Return the names of the variables that hold checksums."""
+        return [name for name in self.options if name.endswith("_sha256")]
+
+
+@dataclass
+class Plan:
+    """What will become of a component on one node."""
+
+    run: bool = False
+    reason: str = ""
+    essential: bool = False
+    errors: list[str] = field(default_factory=list)  # of this component alone; they do not stop the others
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for a registered result."""
+        return {"run": self.run, "reason": self.reason, "essential": self.essential, "errors": list(self.errors)}
+
+
+def selected(name: str, run_tags: Sequence[str], skip_tags: Sequence[str]) -> bool:
+    """Say whether a component, whose only tag is its name, is selected by --tags and --skip-tags."""
+    wanted = not run_tags or bool({"all", "tagged", name} & set(run_tags))
+    return wanted and not {"all", "tagged", name} & set(skip_tags)
+
+
+def dynamic(value: Any) -> bool:
+    """Say whether a value has to be worked out by the templating engine."""
+    if isinstance(value, str):
+        return "{{" in value or "{%" in value or "{#" in value
+    if isinstance(value, Mapping):
+        return any(dynamic(k) or dynamic(v) for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return any(dynamic(v) for v in value)
+    return False
+
+
+def shown(value: Any) -> str:
+    """Write a value for an error message, on one line and not too long."""
+    try:
+        text = json.dumps(value, default=str)
+    except (TypeError, ValueError):
+        text = str(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def needed(option: Mapping[str, Any]) -> str:
+    """Say in words what an option may be."""
+    kind = str(option.get("type", "str"))
+    if option.get("choices"):
+        words = "one of " + ", ".join(str(choice) for choice in option["choices"])
+        return f"a list of {words}" if kind == "list" else words
+    text = _KINDS.get(kind, kind)
+    if kind == "list" and option.get("elements"):
+        text += f" of {option['elements']} values"
+    return text
+
+
+def value_errors(name: str, value: Any, option: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with the value of one variable."""
+    if value is None and not option.get("required"):
+        return []
+    result = ArgumentSpecValidator({name: dict(option)}).validate({name: value})
+    if not result.error_messages:
+        return []
+    found = "a value that is not shown" if option.get("no_log") else shown(value)
+    line = f"{name} is {found}; needed: {needed(option)}"
+    if option.get("options") or option.get("elements"):
+        line += f" ({' '.join(result.error_messages[0].split())})"
+    if option.get("no_log"):
+        line = f"{name} is {found}; needed: {needed(option)}"
+    return [line]
+
+
+def pin_errors(name: str, value: Any, architecture: str, version: Any = None) -> list[str]:
+    """Return what is wrong with a checksum for this architecture."""
+    if isinstance(value, Mapping):
+        found, where = value.get(architecture), f"{name}['{architecture}']"
+    else:
+        found, where = value, name
+    if isinstance(found, str) and _SHA256.fullmatch(found):
+        return []
+    what = f"version {version} for {architecture}" if version else architecture
+    state = "is not set" if not found else f"is {shown(found)}"
+    return [f"{where} {state}; needed: the 64 hexadecimal digits of the sha256 of {what} (`make pins` asks for it)"]
+
+
+def role_of(name: str, roles: Iterable[str]) -> str | None:
+    """Return the role whose variable this name must be: the longest role name that it begins with."""
+    found = [role for role in roles if name.startswith(role + "_")]
+    return max(found, key=len) if found else None
+
+
+def misspelt(names: Iterable[str], roles: Mapping[str, Role], foreign: Sequence[str] = ()) -> list[str]:
+    """Return a line for each variable that begins like one of ours and is none."""
+    known = {option for role in roles.values() for option in role.options}
+    lines = []
+    for name in sorted(set(names) - known):
+        role = role_of(name, roles)
+        if role is None or any(fnmatch.fnmatchcase(name, pattern) for pattern in foreign):
+            continue
+        near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.8)
+        if near:
+            lines.append(f"{name} is no variable of role {role}: did you mean {near[0]}?")
+        elif role != "common":
+            # "common_" is a word that a site's own variables may well begin with.
+            lines.append(
+                f"{name} is no variable of role {role}: see the role's README, "
+                "or add the name to common_foreign_variables if it belongs to something else"
+            )
+    return lines
+
+
+def unwanted_because(raw_enabled: Any, name: str, node: Mapping[str, Any]) -> str:
+    """Say why a component is not for a node: somebody said so, or the node is of another kind."""
+    if not dynamic(raw_enabled):
+        return f"{name}_enabled is {str(raw_enabled).lower()}"
+    return f"not for this node ({kind_of_node(node)})"
+
+
+def kind_of_node(node: Mapping[str, Any]) -> str:
+    """Describe a node in three words: its type, its GPUs, its EFA devices."""
+    words = [str(node.get("node_type") or "unknown type")]
+    for key, what in (("gpus", "GPU"), ("efa", "EFA")):
+        count = (node.get(key) or {}).get("count") or 0
+        words.append(f"{count} {what}" if count else f"no {what}")
+    if node.get("image_build"):
+        words.append("image build")
+    return ", ".join(words)
+
+
+def why_stopped(node: Mapping[str, Any], require_cluster: bool) -> str:
+    """Return why this collection cannot work on a node at all; empty when it can."""
+    if not node:
+        return "the node is unknown: pcluster.postboot.node_facts must run first"
+    if require_cluster and not node.get("is_parallelcluster"):
+        return f"not a ParallelCluster node, nothing was done: {node.get('reason') or 'no reason given'}"
+    system = node.get("os") or {}
+    if system.get("family") not in ("debian", "redhat"):
+        return (
+            f"the operating system is {system.get('name') or 'unknown'}; needed: Ubuntu 22.04 or 24.04, "
+            "Amazon Linux 2023, RHEL 9 or Rocky 9"
+        )
+    major = str(system.get("version") or "").split(".")[0]
+    if system.get("id") in ("rhel", "rocky", "centos", "almalinux", "ol") and major.isdigit() and int(major) < 9:
+        return (
+            f"{system.get('name')} is not supported: no ansible-core that this collection needs can use its dnf; "
+            "needed: RHEL 9, Rocky 9, Amazon Linux 2023, Ubuntu 22.04 or 24.04"
+        )
+    return ""
+
+
+class Checker:
+    """Checks the variables of one node."""
+
+    def __init__(
+        self,
+        roles: Mapping[str, Role],
+        names: Iterable[str],
+        value_of: Callable[[str], Any],
+        raw_of: Callable[[str], Any],
+    ) -> None:
+        self._roles = roles
+        self._names = set(names)
+        self._value_of = value_of
+        self._raw_of = raw_of
+        self.errors: list[str] = []
+
+    def run(self, components: Sequence[str], node: Mapping[str, Any], truth: Callable[[Any], bool]) -> dict[str, Plan]:
+        """Fill in `errors`, and return the plan of each component."""
+        foreign = self._try("common_foreign_variables", [])
+        self.errors += misspelt(self._names, self._roles, foreign if isinstance(foreign, list) else [])
+        self._check_values("common")
+        plans = {}
+        for name in components:
+            role = self._roles.get(name)
+            if role is None:
+                self.errors.append(f"components: there is no role {name}")
+                continue
+            plans[name] = self._plan(role, node, truth)
+        return plans
+
+    def _plan(self, role: Role, node: Mapping[str, Any], truth: Callable[[Any], bool]) -> Plan:
+        plan = Plan()
+        switch = f"{role.name}_enabled"
+        before = len(self.errors)
+        enabled = self._checked(role, switch, True)
+        if len(self.errors) > before:
+            return plan
+        plan.run = truth(enabled)
+        if not plan.run:
+            plan.reason = unwanted_because(self._raw_of(switch), role.name, node)
+            return plan
+        self._check_values(role.name, leave_out=(switch,))
+        if len(self.errors) > before:
+            return plan
+        plan.essential = truth(self._try(f"{role.name}_essential", False)) or truth(
+            self._try("common_all_essential", False)
+        )
+        if truth(self._try(f"__{role.name}_downloads", True)):
+            for pin in role.pins():
+                version = self._try(pin[: -len("sha256")] + "version", None)
+                lines = pin_errors(pin, self._try(pin, None), str(node.get("architecture")), version)
+                (self.errors if plan.essential else plan.errors).extend(lines)
+        return plan
+
+    def _check_values(self, name: str, leave_out: Sequence[str] = ()) -> None:
+        role = self._roles.get(name)
+        for option in role.options if role else ():
+            if option not in leave_out:
+                self._checked(self._roles[name], option, None)
+
+    def _checked(self, role: Role, name: str, default: Any) -> Any:
+        option = role.options.get(name, {})
+        try:
+            value = self._value_of(name)
+        except KeyError:
+            if option.get("required"):
+                self.errors.append(f"{name} is not set; needed: {needed(option)}")
+            return default
+        except ValueError as error:
+            self.errors.append(f"{name} cannot be worked out: {error}")
+            return default
+        self.errors += value_errors(name, value, option) if option else []
+        return value
+
+    def _try(self, name: str, default: Any) -> Any:
+        try:
+            return self._value_of(name)
+        except (KeyError, ValueError):
+            return default

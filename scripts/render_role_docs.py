@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Write the variable table of each role's README.md from its argument specification and its defaults."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+BEGIN = "<!-- begin variables: written by scripts/render_role_docs.py -->"
+END = "<!-- end variables -->"
+_MACRO = re.compile(r"\b([CVOMRIBP])\(([^()]*)\)")
+
+
+def prose(text: Any) -> str:
+    """Turn a description, with Ansible's markup, into one line of Markdown."""
+    joined = " ".join(str(part) for part in text) if isinstance(text, list) else str(text)
+    plain = _MACRO.sub(lambda match: f"`{match[2]}`" if match[1] in "CVOMP" else match[2], joined)
+    return " ".join(plain.split()).replace("|", "\\|")
+
+
+def kind(option: Mapping[str, Any]) -> str:
+    """Write an option's type."""
+    text = str(option.get("type", "str"))
+    return f"{text} of {option['elements']}" if option.get("elements") else text
+
+
+def default(value: Any) -> str:
+    """Write a default; one that is computed or long is only named so."""
+    if isinstance(value, str) and ("{{" in value or "{%" in value):
+        return "computed"
+    text = json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value or '""'
+    if len(text) > 60:
+        return "see `defaults/main.yml`"
+    return "`" + text.replace("|", "\\|") + "`"
+
+
+def table(options: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, Any]) -> str:
+    """Return the table of a role's variables, in the order of its defaults."""
+    lines = ["| variable | type | default | what it is |", "|---|---|---|---|"]
+    for name in [*defaults, *(name for name in options if name not in defaults)]:
+        option = options.get(name, {})
+        what = prose(option.get("description", ""))
+        if option.get("choices"):
+            what += " One of " + ", ".join(f"`{choice}`" for choice in option["choices"]) + "."
+        lines.append(f"| `{name}` | {kind(option)} | {default(defaults.get(name))} | {what} |")
+        for inner, suboption in (option.get("options") or {}).items():
+            need = "required" if suboption.get("required") else default(suboption.get("default"))
+            lines.append(
+                f"| `{name}[].{inner}` | {kind(suboption)} | {need} | {prose(suboption.get('description', ''))} |"
+            )
+    return "\n".join(lines)
+
+
+def rendered(role: Path) -> str:
+    """Return what the role's README.md should say. ValueError says why there is no telling."""
+    readme = role / "README.md"
+    text = readme.read_text(encoding="utf-8") if readme.is_file() else f"# {role.name}\n\n{BEGIN}\n{END}\n"
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{readme}: there is no place for the table; needed: the lines {BEGIN!r} and {END!r}")
+    specs = yaml.safe_load((role / "meta/argument_specs.yml").read_text(encoding="utf-8"))
+    defaults = yaml.safe_load((role / "defaults/main.yml").read_text(encoding="utf-8")) or {}
+    body = table(specs["argument_specs"]["main"].get("options") or {}, defaults)
+    return f"{before}{BEGIN}\n\n{body}\n\n{END}{after}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the tables, or say which are not up to date."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, and fail when a table is out of date")
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[1], help="the checkout")
+    parser.add_argument("roles", nargs="*", help="the roles to look at; all by default")
+    options = parser.parse_args(arguments)
+    failed = False
+    for role in sorted((options.root / "roles").iterdir()):
+        if (options.roles and role.name not in options.roles) or not (role / "meta/argument_specs.yml").is_file():
+            continue
+        readme = role / "README.md"
+        found = readme.read_text(encoding="utf-8") if readme.is_file() else ""
+        try:
+            wanted = rendered(role)
+        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+            print(f"{role.name}: {error}", file=sys.stderr)
+            failed = True
+            continue
+        if found == wanted:
+            continue
+        if options.check:
+            failed = True
+            print(f"{readme} is out of date: run scripts/render_role_docs.py", file=sys.stderr)
+            sys.stderr.writelines(difflib.unified_diff(found.splitlines(True), wanted.splitlines(True), n=0))
+        else:
+            readme.write_text(wanted, encoding="utf-8")
+            print(f"{readme} written")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

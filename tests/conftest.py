@@ -1,0 +1,153 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Makes this checkout importable as a collection, and runs modules in the test's own process."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[1]
+_HELD: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def _collections_root() -> Path:
+    """Return a folder in which ansible_collections/pcluster/postboot is this very checkout."""
+    for root in (*REPO.parents[2:3], REPO / ".venv" / "collections"):
+        link = root / "ansible_collections" / "pcluster" / "postboot"
+        if link.exists() and link.resolve() == REPO:
+            return root
+    held = tempfile.TemporaryDirectory(prefix="postboot-collections-")
+    _HELD.append(held)
+    link = Path(held.name) / "ansible_collections" / "pcluster" / "postboot"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(REPO)
+    return Path(held.name)
+
+
+def _install_finder() -> None:
+    from ansible.utils.collection_loader import AnsibleCollectionConfig
+
+    if AnsibleCollectionConfig.collection_finder is None:  # ansible-test brings its own
+        from ansible.plugins.loader import init_plugin_loader
+
+        # First in the list, so it wins over the ansible_collections that the "ansible" package puts into site-packages.
+        init_plugin_loader([str(_collections_root())])
+
+
+_install_finder()
+
+
+class ModuleExit(Exception):
+    """What a module said when it ended."""
+
+    def __init__(self, result: dict[str, Any]) -> None:
+        super().__init__(json.dumps(result, default=str))
+        self.result = result
+
+
+@contextmanager
+def _module_args(args: dict[str, Any]) -> Iterator[None]:
+    from ansible.module_utils import basic
+
+    try:
+        from ansible.module_utils.testing import patch_module_args
+    except ImportError:  # ansible-core before 2.19
+        with mock.patch.object(basic, "_ANSIBLE_ARGS", json.dumps({"ANSIBLE_MODULE_ARGS": args}).encode()):
+            yield
+    else:
+        with patch_module_args(args):
+            yield
+
+
+class ModuleRunner:
+    """Runs a module's main() here and returns its result; `failed` is set as Ansible would."""
+
+    def __call__(
+        self, module: ModuleType, args: dict[str, Any] | None = None, *, check: bool = False, diff: bool = True
+    ) -> dict[str, Any]:
+        from ansible.module_utils import basic
+
+        def exit_json(_self: Any, **result: Any) -> None:
+            raise ModuleExit({"changed": False, "failed": False, **result})
+
+        def fail_json(_self: Any, msg: str = "", **result: Any) -> None:
+            raise ModuleExit({"changed": False, **result, "failed": True, "msg": msg})
+
+        given = {
+            **(args or {}),
+            "_ansible_check_mode": check,
+            "_ansible_diff": diff,
+            "_ansible_remote_tmp": tempfile.gettempdir(),
+            "_ansible_keep_remote_files": False,
+        }
+        with (
+            _module_args(given),
+            mock.patch.object(basic.AnsibleModule, "exit_json", exit_json),
+            mock.patch.object(basic.AnsibleModule, "fail_json", fail_json),
+        ):
+            try:
+                module.main()
+            except ModuleExit as ended:
+                return json.loads(json.dumps(ended.result))  # type: ignore[no-any-return]
+        raise AssertionError(f"{module.__name__} ended without exit_json or fail_json")
+
+
+@pytest.fixture
+def run_module() -> ModuleRunner:
+    """run_module(module, {"name": …}, check=True) returns the module's result, `failed` included."""
+    return ModuleRunner()
+
+
+def unpack_node_tree(source: Path, target: Path) -> Path:
+    """Write a node of tests/unit/fixtures/nodes (its README.md tells the form) into a folder."""
+    machines = {"x86_64": 62, "aarch64": 183}
+    for part in f"\n{source.read_text()}".split("\n== ")[1:]:
+        head, _, content = part.partition("\n")
+        words = head.split()
+        if words[0] == "pci":
+            for line in content.splitlines():
+                address, vendor, device, kind, *driver = line.split()
+                folder = target / "sys/bus/pci/devices" / address
+                folder.mkdir(parents=True)
+                for name, value in (("vendor", vendor), ("device", device), ("class", kind)):
+                    (folder / name).write_text(f"0x{value}\n")
+                if driver:
+                    (folder / "driver").symlink_to(f"../../../../bus/pci/drivers/{driver[0]}")
+            continue
+        path = target / words[-1 if words[0] == "elf" else 0].lstrip("/")
+        if head.endswith("/"):
+            path.mkdir(parents=True, exist_ok=True)
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if words[0] == "elf":
+            path.write_bytes(b"\x7fELF\x02\x01".ljust(18, b"\0") + machines[words[1]].to_bytes(2, "little"))
+        elif len(words) == 3:
+            path.symlink_to(words[2])
+        else:
+            path.write_text(f"{content}\n" if content else "")
+    return target
+
+
+@pytest.fixture
+def node_tree(tmp_path: Path) -> Callable[[str], Path]:
+    """node_tree("head-ubuntu2404") unpacks that node of tests/unit/fixtures/nodes and returns its root."""
+
+    def unpack(name: str) -> Path:
+        return unpack_node_tree(REPO / f"tests/unit/fixtures/nodes/{name}.tree", tmp_path / name)
+
+    return unpack
+
+
+@pytest.fixture
+def repo() -> Path:
+    """The root of the checkout."""
+    return REPO

@@ -1,0 +1,355 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The main job with real Ansible: site.yml and its component.yml as they are, around components that only pretend.
+
+Each host of the big run is one case, so that Ansible starts once for all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+COMPONENTS = ("alpha", "beta", "gamma")
+# An action plugin in the place of a role's modules: it costs a fork, and no Python on a node.
+FAKE = """
+from __future__ import annotations
+import os, time
+from ansible.plugins.action import ActionBase
+
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        super().run(tmp, task_vars)
+        args, parent = self._task.args, os.getppid()
+        while args.get("until") and not os.path.exists(args["until"]) and os.getppid() == parent:
+            time.sleep(0.05)
+        if args.get("facts"):
+            return {"changed": False, "ansible_facts": {"pcluster": args["facts"]}}
+        return {"changed": args.get("does") == "change", "failed": args.get("does") == "fail", "msg": "it broke"}
+"""
+TASKS = """
+- name: Do the thing
+  pcluster.postboot.fake:
+    does: "{{ NAME_does }}"
+    until: "{{ NAME_until }}"
+  register: __NAME_thing
+  notify: Restart NAME
+- name: Do another
+  pcluster.postboot.fake:
+    does: nothing
+  register: __NAME_other
+"""
+HANDLERS = """
+- name: Restart NAME
+  pcluster.postboot.fake:
+    does: "{{ 'fail' if NAME_port == 666 else 'change' }}"
+  register: __NAME_restart
+"""
+DEFAULTS = {"enabled": True, "essential": False, "does": "nothing", "until": "", "port": 1}
+TYPES = {"enabled": "bool", "essential": "bool", "does": "str", "until": "str", "port": "int"}
+NODE = {
+    "is_parallelcluster": True,
+    "node_type": "compute",
+    "node_name": "q1-dy-a-1",
+    "cluster": "main",
+    "architecture": "x86_64",
+    "os": {"family": "debian", "id": "ubuntu", "name": "ubuntu2404", "version": "24.04"},
+    "gpus": {"count": 8},
+    "efa": {"count": 0},
+}
+
+
+class Site:
+    """A collection in which site.yml has the components of this test."""
+
+    def __init__(self, repo: Path, root: Path) -> None:
+        self.root, self.node = root, root / "node"
+        top = root / "ansible_collections/pcluster/postboot"
+        for name in ("meta/runtime.yml", "galaxy.yml"):
+            (top / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(repo / name, top / name)
+        ours = {
+            "action": ("check_variables", "node_run", "report"),
+            "modules": ("check_variables", "node_run", "report"),
+            "module_utils": ("_run", "_run_holds"),
+            "plugin_utils": ("_report", "_variables"),
+        }
+        for folder, names in ours.items():
+            (top / "plugins" / folder).mkdir(parents=True)
+            for name in names:
+                (top / f"plugins/{folder}/{name}.py").symlink_to(repo / f"plugins/{folder}/{name}.py")
+        for name in ("fake", "node_facts"):
+            (top / f"plugins/action/{name}.py").write_text(FAKE)
+            (top / f"plugins/modules/{name}.py").write_text("")
+        # Python's own bytecode of a link would be written beside what it leads to.
+        shutil.copytree(repo / "roles/common", top / "roles/common")
+        for name in COMPONENTS:
+            self._role(top / "roles" / name)
+        (top / "playbooks/tasks").mkdir(parents=True)
+        shutil.copy(repo / "playbooks/tasks/component.yml", top / "playbooks/tasks/component.yml")
+        plays = yaml.safe_load((repo / "playbooks/site.yml").read_text())
+        (main,) = (task for task in plays[0]["tasks"] if "block" in task)
+        for task in main["block"]:
+            if "pcluster.postboot.node_facts" in task:
+                task["pcluster.postboot.node_facts"] = {"facts": "{{ node }}"}
+            if "pcluster.postboot.check_variables" in task:
+                task["pcluster.postboot.check_variables"]["components"] = list(COMPONENTS)
+        main["block"] = [task for task in main["block"] if "ansible.builtin.import_tasks" not in task] + [
+            {
+                "name": name,
+                "ansible.builtin.import_tasks": "tasks/component.yml",
+                "vars": {"postboot_component": name},
+                "tags": [name],
+            }
+            for name in COMPONENTS
+        ]
+        (top / "playbooks/site.yml").write_text(yaml.safe_dump(plays, sort_keys=False))
+
+    @staticmethod
+    def _role(path: Path) -> None:
+        name = path.name
+        (path / "meta").mkdir(parents=True)
+        defaults = {f"{name}_{key}": value for key, value in DEFAULTS.items()}
+        defaults[f"{name}_enabled"] = "{{ node.gpus.count > 0 }}"
+        options = {f"{name}_{key}": {"type": kind, "description": "x"} for key, kind in TYPES.items()}
+        files: dict[str, Any] = {
+            "defaults": defaults,
+            "tasks": yaml.safe_load(TASKS.replace("NAME", name)),
+            "handlers": yaml.safe_load(HANDLERS.replace("NAME", name)),
+        }
+        for folder, content in files.items():
+            (path / folder).mkdir()
+            (path / folder / "main.yml").write_text(yaml.safe_dump(content, sort_keys=False))
+        (path / "meta/main.yml").write_text("dependencies: [pcluster.postboot.common]\n")
+        (path / "meta/argument_specs.yml").write_text(
+            yaml.safe_dump({"argument_specs": {"main": {"options": options}}})
+        )
+
+    def start(self, hosts: dict[str, Any], *arguments: str, **variables: Any) -> subprocess.Popen[str]:
+        """Start the main job on hosts, each of which is a node with files of its own."""
+        inventory: dict[str, Any] = {}
+        for name, own in hosts.items():
+            python = self.root / f"python-{name}"
+            python.write_text(f'#!/bin/sh\nPCLUSTER_POSTBOOT_ROOT="{self.node}/{name}" exec "{sys.executable}" "$@"\n')
+            python.chmod(0o755)
+            inventory[name] = {"ansible_python_interpreter": str(python), **own}
+        general = {"ansible_connection": "local", "ansible_become": False, "node": NODE, "common_hold_packages": []}
+        file = self.root / f"inventory-{time.monotonic_ns()}.yml"
+        file.write_text(
+            yaml.safe_dump({"all": {"hosts": inventory, "vars": {**general, **variables}}}, sort_keys=False)
+        )
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.root),
+            "LC_ALL": "C.UTF-8",
+            "ANSIBLE_COLLECTIONS_PATH": str(self.root),
+            "ANSIBLE_INJECT_FACT_VARS": "False",
+            "ANSIBLE_FORKS": "4",
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_DEPRECATION_WARNINGS": "False",
+            "ANSIBLE_LOCAL_TEMP": str(self.root / "tmp"),
+            "ANSIBLE_REMOTE_TEMP": str(self.root / "tmp"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "COLUMNS": "200",
+        }
+        command = [sys.executable, "-m", "ansible", "playbook", "-i", str(file), "pcluster.postboot.site", *arguments]
+        return subprocess.Popen(
+            command, env=environment, cwd=self.root, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+
+    def run(self, hosts: dict[str, Any], *arguments: str, **variables: Any) -> tuple[int, str]:
+        """Run the main job to its end."""
+        process = self.start(hosts, *arguments, **variables)
+        output = process.communicate(timeout=120)[0]
+        return process.returncode, output
+
+    def read(self, host: str, path: str) -> Any:
+        """Read a JSON file of a node; None when it is not there."""
+        file = self.node / host / path
+        return json.loads(file.read_text()) if file.exists() else None
+
+
+LOCK = "run/pcluster-postboot/lock"
+REPORT = "var/lib/pcluster-postboot/report.json"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    return Site(Path(__file__).resolve().parents[3], tmp_path_factory.mktemp("site"))
+
+
+HOSTS: dict[str, dict[str, Any]] = {
+    "gone": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1},
+    "outside": {"node": {**NODE, "is_parallelcluster": False, "reason": "no cfnconfig"}},
+    "fine": {"alpha_does": "change"},
+    "cpu": {"node": {**NODE, "gpus": {"count": 0}}, "gamma_enabled": True},
+    "reported": {"alpha_does": "fail", "beta_does": "change"},
+    "handler": {"alpha_does": "change", "alpha_port": 666},
+    "stops": {"beta_does": "fail", "beta_essential": True, "alpha_does": "change"},
+    "misspelt": {"alpha_prot": 3, "beta_port": "abc"},
+}
+
+
+@pytest.fixture(scope="module")
+def big(site: Site) -> tuple[int, str]:
+    return site.run(HOSTS)
+
+
+def table_of(output: str) -> dict[str, dict[str, str]]:
+    """Return {host: {component: cell}} of the printed table."""
+    lines = output.splitlines()
+    start = next(n for n, line in enumerate(lines) if re.match(r"\s+gone\s+outside", line))
+    places = [(match[0], match.start()) for match in re.finditer(r"\S+", lines[start])]
+    ends = [start for _, start in places[1:]] + [None]
+    return {
+        host: {line.split()[0]: line[at:end].strip() for line in lines[start + 1 : start + 4]}
+        for (host, at), end in zip(places, ends)
+    }
+
+
+def without_seconds(cells: dict[str, str]) -> dict[str, str]:
+    return {name: re.sub(r" \d+s$", "", cell) for name, cell in cells.items()}
+
+
+@pytest.mark.parametrize(
+    ("host", "cells"),
+    [
+        ("gone", ["-", "-", "-"]),
+        ("outside", ["-", "-", "-"]),
+        ("fine", ["changed", "unchanged", "unchanged"]),
+        ("cpu", ["skipped", "skipped", "unchanged"]),
+        ("reported", ["failed", "changed", "unchanged"]),
+        ("handler", ["failed", "unchanged", "unchanged"]),
+        ("stops", ["changed", "failed", "skipped"]),
+        ("misspelt", ["-", "-", "-"]),
+    ],
+)
+def test_the_table_says_what_became_of_each_node(big: tuple[int, str], host: str, cells: list[str]) -> None:
+    assert without_seconds(table_of(big[1])[host]) == dict(zip(COMPONENTS, cells))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "skipped on cpu: alpha, beta (not for this node (compute, no GPU, no EFA))",
+        "skipped on stops: gamma (beta failed)",
+        "failed on reported: alpha: Do the thing: it broke",
+        "failed on handler: alpha: Restart alpha: it broke",
+        "failed on stops: beta: Do the thing: it broke",
+        "stopped on outside: not a ParallelCluster node, nothing was done: no cfnconfig",
+        "stopped on misspelt: alpha_prot is no variable of role alpha: did you mean alpha_port?",
+        'stopped on misspelt: beta_port is "abc"; needed: a whole number',
+    ],
+)
+def test_what_happened_is_one_line(big: tuple[int, str], line: str) -> None:
+    assert big[1].splitlines().count(line) == 1
+
+
+def test_an_unreachable_node_is_in_the_table(big: tuple[int, str]) -> None:
+    assert re.search(r"^unreachable on gone: .*Connection refused$", big[1], re.MULTILINE)
+
+
+def test_the_last_line_sums_up(big: tuple[int, str]) -> None:
+    # Changes: alpha and its handler on fine and stops, beta and its handler on reported, alpha on handler.
+    assert re.search(r"^pcluster\.postboot: 8 nodes, 7 changed, 5 failed, 1 unreachable, \d+ s$", big[1], re.MULTILINE)
+
+
+def test_nodes_that_stopped_fail_the_run_and_the_others_do_not(big: tuple[int, str]) -> None:
+    code, output = big
+    assert code != 0
+    recap = dict(re.findall(r"^(\w+)\s+: .*failed=(\d+)", output, re.MULTILINE))
+    assert {host for host, failed in recap.items() if failed != "0"} == {"outside", "stops", "misspelt"}
+
+
+@pytest.mark.parametrize(
+    ("host", "outcome"), [("fine", "ok"), ("cpu", "ok"), ("reported", "failed"), ("stops", "stopped")]
+)
+def test_the_report_is_on_the_node(big: tuple[int, str], site: Site, host: str, outcome: str) -> None:
+    report = site.read(host, REPORT)
+    assert (report["outcome"], report["host"], report["node"]) == (outcome, host, "q1-dy-a-1")
+    assert [entry["name"] for entry in report["components"]] == list(COMPONENTS)
+
+
+def test_every_lock_is_given_back(big: tuple[int, str], site: Site) -> None:
+    assert [path.name for path in site.node.rglob("lock")] == []
+
+
+@pytest.mark.parametrize("host", ["outside", "misspelt", "gone"])
+def test_nothing_is_touched_where_something_is_wrong(big: tuple[int, str], site: Site, host: str) -> None:
+    assert not (site.node / host).exists()
+
+
+def test_check_mode_with_a_tag_writes_nothing_and_says_would_change(site: Site) -> None:
+    code, output = site.run(
+        {"head": {"beta_does": "change"}, "two": {}}, "--check", "--tags", "beta", "--limit", "head"
+    )
+    assert code == 0
+    assert re.search(r"^beta  would change", output, re.MULTILINE)
+    assert "alpha" not in output
+    assert "two" not in output
+    assert re.search(r"^pcluster\.postboot: 1 node, \d would change, 0 failed, \d+ s$", output, re.MULTILINE)
+    assert not (site.node / "head").exists()
+
+
+def test_the_tags_are_the_components(site: Site) -> None:
+    code, output = site.run({"head": {}}, "--list-tags")
+    assert code == 0
+    assert "TASK TAGS: [alpha, always, beta, gamma]" in output
+
+
+@pytest.fixture
+def held(site: Site) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A run that works on the node `busy` until the file is there."""
+    until = site.root / "go"
+    until.unlink(missing_ok=True)
+    process = site.start({"busy": {}}, alpha_until=str(until), alpha_does="change")
+    deadline = time.monotonic() + 60
+    while site.read("busy", LOCK) is None:
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    yield process, until
+    until.touch()
+    process.communicate(timeout=60)
+
+
+def test_a_second_run_waits_its_time_and_leaves_with_one_line(
+    site: Site, held: tuple[subprocess.Popen[str], Path]
+) -> None:
+    process, until = held
+    code, output = site.run({"busy": {}}, common_lock_timeout=1)
+    assert code == 2
+    pattern = (
+        rf"^stopped on busy: held by pull from \S+@\S+ \(pid {process.pid}\) since \S+, last seen \d+ s ago; waited 1 s"
+    )
+    assert re.search(pattern, output, re.MULTILINE)
+    assert site.read("busy", LOCK)["pid"] == process.pid
+    until.touch()
+    assert process.wait(60) == 0
+    assert site.read("busy", LOCK) is None
+    assert site.read("busy", REPORT)["changed"] == 2
+
+
+def test_the_next_run_takes_over_at_once_what_a_killed_one_left(
+    site: Site, held: tuple[subprocess.Popen[str], Path]
+) -> None:
+    process, until = held
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert site.read("busy", LOCK)["pid"] == process.pid
+    until.touch()
+    code, output = site.run({"busy": {}}, common_lock_timeout=0, alpha_does="change")
+    assert code == 0, output
+    assert site.read("busy", LOCK) is None

@@ -1,0 +1,234 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The cache between nodes: leases of the living, the dead, and of other machines."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_cache as caches
+from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_files as files
+
+DATA = b"artifact" * 1000
+HASH = hashlib.sha256(DATA).hexdigest()
+ELSEWHERE = "00000000-1-1 0123456789abcdef\n"
+
+
+class Cluster:
+    """A cache, and whoever uses it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.warnings: list[str] = []
+        self.entry = root / "sha256" / HASH[:2] / HASH
+
+    def cache(self, wait: float = 10, ttl: float = 0.5) -> caches.Cache:
+        """Return the cache as one node sees it."""
+        return caches.Cache(str(self.root), wait, ttl, self.warnings.append)
+
+    def find(self, **how: Any) -> tuple[int | None, caches.Lease | None]:
+        """Ask for the data as one node."""
+        return self.cache(**how).find_or_claim(HASH, files.Sink(io.BytesIO(), "memory"))
+
+    def lease(self, number: int, content: str = ELSEWHERE) -> Path:
+        """Write a lease of somebody's."""
+        self.entry.parent.mkdir(parents=True, exist_ok=True)
+        path = self.entry.parent / f".{HASH}.lease.{number}"
+        path.write_text(content)
+        return path
+
+    def leases(self) -> list[str]:
+        """Return the numbers of the leases that are there."""
+        return sorted(path.name.rpartition(".")[2] for path in self.entry.parent.glob(".*.lease.*"))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path / "cache")
+
+
+def dead_tag() -> str:
+    """Return the tag of a process of this machine that is no more."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    started = files._started(child.pid)
+    child.kill()
+    child.wait()
+    return f"{files.machine()}-{child.pid}-{started}"
+
+
+def test_the_first_gets_the_lease_and_the_others_wait_for_its_result(cluster: Cluster) -> None:
+    size, lease = cluster.find()
+    assert size is None
+    assert lease is not None
+    answers: list[Any] = []
+    threads = [threading.Thread(target=lambda: answers.append(cluster.find())) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.8)  # longer than a lease lives that nobody touches
+    assert answers == []
+    cluster.cache().publish(HASH, io.BytesIO(DATA))
+    lease.release()
+    for thread in threads:
+        thread.join()
+    assert answers == [(len(DATA), None)] * 5
+    assert cluster.leases() == []
+    assert cluster.warnings == []
+
+
+def test_a_lease_whose_process_is_dead_is_succeeded_at_once(cluster: Cluster) -> None:
+    for number in range(3):
+        cluster.lease(number, f"{dead_tag()} nonce{number}\n")
+    started = time.monotonic()
+    _size, lease = cluster.find(ttl=60)
+    assert time.monotonic() - started < 1
+    assert lease is not None
+    assert lease.path.endswith(".3")
+    cluster.cache().publish(HASH, io.BytesIO(DATA))
+    lease.release()
+    assert cluster.leases() == []
+
+
+def test_a_process_that_took_a_dead_ones_number_is_not_taken_for_it(cluster: Cluster) -> None:
+    cluster.lease(0, f"{files.machine()}-{os.getppid()}-1 nonce\n")  # lives, but began at another time
+    assert cluster.find(ttl=60)[1] is not None
+
+
+@pytest.mark.parametrize("content", [ELSEWHERE, "", "nonsense", "no-tag nonce\n", "a-b-c nonce\n", "\x00\xff \xfe"])
+def test_a_lease_of_another_machine_dies_when_nobody_touches_it(cluster: Cluster, content: str) -> None:
+    cluster.lease(0, content)
+    cluster.lease(1, content)
+    started = time.monotonic()
+    _size, lease = cluster.find(ttl=0.4)
+    assert 0.4 <= time.monotonic() - started < 2  # both are watched at the same time
+    assert lease is not None
+    assert lease.path.endswith(".2")
+    lease.release()
+    assert cluster.leases() == ["0", "1"]
+
+
+def test_a_lease_of_another_machine_that_is_touched_lives(cluster: Cluster) -> None:
+    path = cluster.lease(0)
+    done = threading.Event()
+
+    def beat() -> None:
+        while not done.wait(0.1):
+            os.utime(path)
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    started = time.monotonic()
+    assert cluster.find(ttl=0.4, wait=1.5) == (None, None)
+    assert time.monotonic() - started >= 1.5
+    done.set()
+    thread.join()
+    assert len(cluster.warnings) == 1
+    assert "another node downloads for over 1.5 s" in cluster.warnings[0]
+
+
+def test_a_holder_keeps_its_lease_alive(cluster: Cluster) -> None:
+    _size, lease = cluster.find(ttl=0.3)
+    assert lease is not None
+    first = os.stat(lease.path).st_mtime_ns
+    time.sleep(0.3)
+    assert os.stat(lease.path).st_mtime_ns > first
+    lease.release()
+    lease.release()
+
+
+def test_a_stopped_holder_is_succeeded_and_does_no_harm_when_it_wakes(cluster: Cluster) -> None:
+    first = cluster.lease(0)
+    _size, lease = cluster.find(ttl=0.3)
+    assert lease is not None
+    os.utime(first)  # it woke up
+    cluster.cache().publish(HASH, io.BytesIO(DATA))  # and was faster
+    assert cluster.find()[0] == len(DATA)
+    cluster.cache().publish(HASH, io.BytesIO(DATA))
+    lease.release()
+    assert cluster.entry.read_bytes() == DATA
+    assert cluster.leases() == []
+
+
+def test_nobody_stands_in_line_for_the_same_failure_for_long(cluster: Cluster) -> None:
+    answers: list[float] = []
+    started = time.monotonic()
+
+    def node() -> None:
+        _size, lease = cluster.find(wait=60)
+        time.sleep(0.2)  # a download that fails
+        if lease:
+            lease.release()
+        answers.append(time.monotonic() - started)
+
+    threads = [threading.Thread(target=node) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(answers) < 4  # in turn it would be 20 times 0.2 s and the pauses between
+    assert cluster.leases() == []
+
+
+def test_a_lease_cannot_be_faked_into_a_hang_or_a_write_elsewhere(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.entry.parent.mkdir(parents=True)
+    lease = cluster.entry.parent / f".{HASH}.lease.0"
+    for fake in (lambda: os.mkfifo(lease), lambda: lease.symlink_to(tmp_path / "victim"), lease.mkdir):
+        fake()
+        assert cluster.find() == (None, None)
+        files.remove(str(lease))
+    assert not (tmp_path / "victim").exists()
+    assert len(cluster.warnings) == 3
+
+
+def test_a_full_disk_leaves_no_empty_lease(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_fd: int, _data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(caches.os, "write", full)
+    assert cluster.find() == (None, None)
+    assert cluster.leases() == []
+    assert "No space left on device" in cluster.warnings[0]
+
+
+def test_publishing_sweeps_what_a_killed_publisher_left(cluster: Cluster) -> None:
+    cluster.entry.parent.mkdir(parents=True)
+    left = cluster.entry.parent / f".{HASH}.pcpb-tmp-{dead_tag()}-01234567"
+    left.write_text("half")
+    cluster.cache().publish(HASH, io.BytesIO(DATA))
+    assert [path.name for path in cluster.entry.parent.iterdir()] == [HASH]
+
+
+def test_a_killed_holder_in_another_process_is_succeeded(cluster: Cluster) -> None:
+    pid = os.fork()
+    if not pid:
+        cluster.find()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert cluster.leases() == ["0"]
+    _size, lease = cluster.find(ttl=60)
+    assert lease is not None
+    lease.release()
+
+
+def test_a_zombie_is_dead(cluster: Cluster) -> None:
+    pid = os.fork()
+    if not pid:
+        cluster.find()
+        os.kill(os.getpid(), signal.SIGKILL)
+    deadline = time.monotonic() + 5
+    while files._started(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    _size, lease = cluster.find(ttl=60)
+    os.waitpid(pid, 0)
+    assert lease is not None
+    lease.release()

@@ -1,0 +1,174 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Temporary names, atomic replacement, and the small things that all rests on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_files as files
+from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_model as model
+
+SOAK = Path(__file__).resolve().parents[4] / "tests" / "soak" / "artifact.py"
+
+
+def test_a_temporary_name_tells_whose_it_is() -> None:
+    name = files.temp_name("/opt/tool")
+    match = files._TEMP.match(os.path.basename(name))
+    assert match
+    assert os.path.dirname(name) == "/opt"
+    assert (match["final"], match["kind"], match["owner"]) == ("tool", "tmp", files.owner())
+    assert files.owner_alive(match["owner"]) is True
+    assert files.owner_alive(f"{files.machine()}-{os.getppid()}-{files._started(os.getppid())}") is True
+    assert files.owner_alive(f"{files.machine()}-{os.getppid()}-1") is False
+    assert files.owner_alive("00000000-1-1") is None
+    assert len(os.path.basename(files.temp_name("/opt/" + "x" * 255))) <= 255
+
+
+def test_a_staged_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    final = tmp_path / "sub" / "file"
+    with pytest.raises(OSError, match="the disk is gone"), files.Staged(str(final)) as staged:
+        staged.file.writelines(_halves())
+    assert list(final.parent.iterdir()) == []
+    with files.Staged(str(final)) as staged:
+        staged.file.write(b"whole")
+        assert not final.exists()
+        staged.settle(0o640)
+        assert not final.exists()
+        status = staged.commit()
+    assert final.read_bytes() == b"whole"
+    assert (status.st_size, status.st_mode & 0o777) == (5, 0o640)
+    assert list(final.parent.iterdir()) == [final]
+
+
+def test_a_staged_file_replaces_a_link_not_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("target")
+    (tmp_path / "link").symlink_to("target")
+    with files.Staged(str(tmp_path / "link")) as staged:
+        staged.settle(0o644)
+        staged.commit()
+    assert (tmp_path / "target").read_text() == "target"
+    assert not (tmp_path / "link").is_symlink()
+
+
+def test_names_are_exchanged_in_one_step_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").write_text("file")
+    if files.exchange(str(tmp_path / "a"), str(tmp_path / "b")):
+        assert (tmp_path / "b").is_dir()
+        assert (tmp_path / "a").read_text() == "file"
+    assert not files.exchange(str(tmp_path / "a"), str(tmp_path / "none"))
+    assert files._libc("no_such_function") == -1
+
+
+def test_a_tree_moved_aside_by_a_killed_run_comes_back(tmp_path: Path) -> None:
+    aside = tmp_path / f".tree.pcpb-old-{files.machine()}-999999-1-01234567"
+    aside.mkdir()
+    (aside / "file").write_text("old")
+    files.sweep(str(tmp_path))
+    assert (tmp_path / "tree" / "file").read_text() == "old"
+    aside.mkdir()
+    files.sweep(str(tmp_path))
+    assert not aside.exists()
+    files.sweep(str(tmp_path / "nowhere"))
+
+
+def _halves() -> Iterator[bytes]:
+    yield b"half"
+    raise OSError("the disk is gone")
+
+
+@pytest.mark.parametrize("anonymous", [True, False])
+def test_scratch_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anonymous: bool) -> None:
+    if not anonymous:
+        real = os.open
+
+        def refuse(path: str, flags: int, *rest: int) -> int:
+            if flags & os.O_TMPFILE == os.O_TMPFILE:
+                raise OSError(95, "Operation not supported")
+            return real(path, flags, *rest)
+
+        monkeypatch.setattr(os, "open", refuse)
+    with files.scratch(str(tmp_path / "new")) as file:
+        file.write(b"x")
+        assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_remove_takes_files_trees_and_nothing(tmp_path: Path) -> None:
+    (tmp_path / "tree" / "sub").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "kept").write_text("x")
+    (tmp_path / "tree" / "link").symlink_to(tmp_path / "outside")
+    files.remove(str(tmp_path / "tree"))
+    files.remove(str(tmp_path / "tree"))
+    (tmp_path / "link").symlink_to(tmp_path / "outside")
+    files.remove(str(tmp_path / "link"))
+    assert (tmp_path / "outside" / "kept").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["outside"]
+
+
+def test_errors_name_final_paths_and_advise_on_a_full_disk() -> None:
+    temporary = files.temp_name("/opt/tool")
+    assert files.explain(OSError(28, "No space left on device"), "/x") == "/x: No space left on device"
+    assert files.explain(OSError(13, "Permission denied", temporary), "/x") == "/opt/tool: Permission denied"
+    assert files.explain(OSError(21, "Is a directory", temporary, None, "/opt/dir"), "/x") == "/opt/dir: Is a directory"
+    assert files.advise(OSError(28, "Full"), "/x") == "/x: Full: free some space, then run again"
+    assert files.advise(OSError(13, "Denied"), "/x") == "/x: Denied"
+
+
+@pytest.mark.parametrize(
+    ("mirror", "url", "place"),
+    [
+        ("https://m/base/", "https://h.org:8443/a/b%20c?x=1", "https://m/base/h.org/a/b%20c"),
+        ("s3://bucket/prefix", "https://h.org/a/b%2Bc", "s3://bucket/prefix/h.org/a/b+c"),
+        ("/fsx/mirror", "https://h.org/a/b%20c", "/fsx/mirror/h.org/a/b c"),
+        ("file:///fsx/mirror", "https://h.org/a/b%20c", "file:///fsx/mirror/h.org/a/b%20c"),
+        ("https://u:p@m", "s3://bucket/key", "https://u:p@m/bucket/key"),
+    ],
+)
+def test_where_a_mirror_keeps_what(mirror: str, url: str, place: str) -> None:
+    assert model.mirrored(mirror, url) == place
+
+
+def test_secrets_are_found_but_not_words_that_would_black_out_others() -> None:
+    assert model.secrets("https://h/x?1") == set()
+    assert model.secrets("https://u:longpass@h/x") == {"u:longpass", "longpass"}
+    assert model.secrets("http://[bad") == set()
+    assert model.public("https://u:p@h:1/x?y#z") == "https://h:1/x"
+
+
+def test_members_get_destinations() -> None:
+    raw = {"name": "x", "url": "https://h/x", "sha256": "0" * 64, "dest": "/usr/local//bin/"}
+    members = [
+        {"src": "./*/tool"},
+        {"src": "*/x*"},
+        {"src": "a", "dest": "/etc/b"},
+        {"src": "b", "dest": "c/"},
+        {"src": "c", "dest": "../d", "mode": 0o755},
+    ]
+    found = model.parse({**raw, "members": members}).members
+    assert [(member.src, member.dest, member.mode) for member in found] == [
+        ("*/tool", "/usr/local/bin/tool", None),
+        ("*/x*", "/usr/local/bin/", None),
+        ("a", "/etc/b", None),
+        ("b", "/usr/local/bin/c/", None),
+        ("c", "/usr/local/d", 0o755),
+    ]
+
+
+def test_everything_works_on_the_oldest_python() -> None:
+    python = next((path for path in sorted(Path.home().glob(".pyenv/versions/3.9.*/bin/python"))), None)
+    if python is None:
+        pytest.skip("no Python 3.9 here")
+    done = subprocess.run(
+        [str(python), str(SOAK), "--rounds", "12", "--only", "server", "--seed", "5"],
+        capture_output=True, text=True, check=False, timeout=120, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sys.version_info >= (3, 9)

@@ -1,0 +1,143 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The beginning and the end of a run, on the node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _run_holds
+from ansible_collections.pcluster.postboot.plugins.modules import node_run
+
+ALICE = {"run_id": "alice's", "mode": "push", "controller": "ws", "user": "alice", "pid": 123, "machine": "ws b p"}
+BOB = {**ALICE, "run_id": "bob's", "user": "bob"}
+Run = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(_run, "RUN_DIR", str(tmp_path / "run"))
+    monkeypatch.setattr(_run, "STATE_DIR", str(tmp_path / "state"))
+    return tmp_path
+
+
+def begin(run_module: Run, who: dict[str, Any], **more: Any) -> dict[str, Any]:
+    check = more.pop("check", False)
+    return run_module(node_run, {"state": "begin", "run": who, **more}, check=check)
+
+
+def end(run_module: Run, who: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return run_module(node_run, {"state": "end", "run": who, **more})
+
+
+def test_a_run_begins_and_ends(run_module: Run, node: Path) -> None:
+    begun = begin(run_module, ALICE)
+    assert (begun["taken"], begun["how"], begun["changed"], begun["held"]) == (True, "free", False, False)
+    ended = end(run_module, ALICE, report={"cluster": "main", "node": "head", "components": []})
+    assert not ended["changed"]
+    assert json.loads((node / "state/report.json").read_text())["node"] == "head"
+    assert not (node / "run/lock").exists()
+
+
+def test_the_second_names_the_first_in_one_line(run_module: Run, node: Path) -> None:
+    begin(run_module, ALICE)
+    second = begin(run_module, BOB, lock_timeout=3)
+    assert second["failed"]
+    assert second["held"]
+    assert not second["taken"]
+    assert second["msg"].startswith("held by push from alice@ws (pid 123) since ")
+    assert "waited 3 s (common_lock_timeout)" in second["msg"]
+    assert "\n" not in second["msg"]
+    end(run_module, BOB, report={"node": "b"})
+    assert not (node / "state/report.json").exists()
+    assert (node / "run/lock").exists()
+
+
+def test_what_the_controller_knows_takes_it_from_the_dead(run_module: Run, node: Path) -> None:
+    begin(run_module, ALICE)
+    assert begin(run_module, BOB, judged_run="alice's", judged_alive=False)["how"] == "dead"
+
+
+def test_check_mode_takes_nothing_and_says_who_is_there(run_module: Run, node: Path) -> None:
+    answer = begin(run_module, ALICE, check=True)
+    assert not answer["taken"]
+    assert list(node.iterdir()) == []
+    begin(run_module, ALICE)
+    before = (node / "run/lock").read_text()
+    answer = begin(run_module, BOB, check=True)
+    assert not answer["failed"]
+    assert (node / "run/lock").read_text() == before
+
+
+@pytest.fixture
+def holds(monkeypatch: pytest.MonkeyPatch, node: Path) -> dict[str, Any]:
+    """A package manager that does what the test says."""
+    state: dict[str, Any] = {"error": None, "held": []}
+
+    class Manager:
+        def begin(self, patterns: list[str]) -> list[str]:
+            if state["error"]:
+                raise state["error"]
+            state["held"] = patterns
+            return patterns
+
+        def end(self) -> list[str]:
+            if state["error"]:
+                raise state["error"]
+            held, state["held"] = state["held"], []
+            return held
+
+    monkeypatch.setattr(_run_holds, "Holds", lambda _manager: Manager())
+    return state
+
+
+def test_packages_are_held_for_the_run(run_module: Run, holds: dict[str, Any]) -> None:
+    assert begin(run_module, ALICE, package_manager="apt", hold_packages=["linux*"])["packages"] == ["linux*"]
+    assert end(run_module, ALICE, package_manager="apt")["packages"] == ["linux*"]
+    assert holds["held"] == []
+
+
+def test_a_busy_package_manager_is_no_failure_yet(run_module: Run, node: Path, holds: dict[str, Any]) -> None:
+    holds["error"] = _run_holds.BusyError("dpkg is busy")
+    answer = begin(run_module, ALICE, package_manager="apt")
+    assert (answer["taken"], answer["busy"], answer["failed"]) == (True, True, False)
+    assert end(run_module, ALICE, package_manager="apt")["busy"]
+    assert (node / "run/lock").exists()
+    holds["error"] = None
+    assert begin(run_module, ALICE, package_manager="dnf")["how"] == "again"
+    assert "busy" not in end(run_module, ALICE, package_manager="dnf")
+    assert not (node / "run/lock").exists()
+
+
+def test_a_broken_package_manager_is_a_failure_that_names_the_variable(run_module: Run, holds: dict[str, Any]) -> None:
+    holds["error"] = _run_holds.HoldError("no dpkg")
+    answer = begin(run_module, ALICE, package_manager="apt")
+    assert answer["failed"]
+    assert answer["taken"]
+    assert answer["msg"] == "packages cannot be held: no dpkg (common_hold_packages)"
+    assert end(run_module, ALICE, package_manager="apt")["msg"] == "node_run state=end: no dpkg"
+
+
+def test_the_report_is_shared_where_there_is_a_place_for_it(run_module: Run, node: Path) -> None:
+    report = {"cluster": "main", "node": "q1-dy-a-1", "components": []}
+    (node / "shared").mkdir()
+    begin(run_module, ALICE)
+    end(run_module, ALICE, report=report, report_dir=str(node / "shared"))
+    assert json.loads((node / "shared/main/q1-dy-a-1.json").read_text()) == report
+    begin(run_module, ALICE)
+    ended = end(run_module, ALICE, report=report, report_dir=str(node / "absent"))
+    assert not ended["failed"]
+    assert not (node / "absent").exists()
+
+
+def test_a_node_cannot_name_its_report_out_of_the_directory(run_module: Run, node: Path) -> None:
+    (node / "shared").mkdir()
+    begin(run_module, ALICE)
+    end(run_module, ALICE, report={"cluster": "../..", "node": "/etc/x"}, report_dir=str(node / "shared"))
+    written = [path.relative_to(node) for path in node.rglob("*.json")]
+    assert sorted(map(str, written)) == ["shared/.._../_etc_x.json", "state/report.json"]

@@ -1,0 +1,543 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""systemd_unit on real files, with a small program in place of systemctl that keeps a manager's state in a file."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+
+import pytest
+import yaml
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _systemd
+from ansible_collections.pcluster.postboot.plugins.modules import systemd_unit
+
+SYSTEMCTL = """#!{python} -SE
+import json, os, sys, time
+home = {home!r}
+path = home + "/state.json"
+state = json.load(open(path))
+words = [word for word in sys.argv[1:] if not word.startswith("-")]
+command, name = words[0], (words[1:] or [""])[0]
+open(home + "/calls", "a").write(" ".join(sys.argv[1:]) + "\\n")
+unit = state["units"].setdefault(name, {{}}) if name else {{}}
+file = home + "/units/" + name
+now = str(int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e6))
+wall = time.time()
+
+def changed(file):
+    found = [os.stat(file).st_ctime] if os.path.exists(file) else []
+    if os.path.isdir(file + ".d"):
+        found += [entry.stat().st_ctime for entry in os.scandir(file + ".d")] + [os.stat(file + ".d").st_ctime]
+    return max(found, default=0)
+
+def up():
+    behaviour = unit.get("behaviour")
+    if behaviour == "condition":
+        unit.update(ActiveState="inactive", SubState="dead", ConditionResult="no", ConditionTimestampMonotonic=now)
+        return
+    if behaviour == "fails":
+        unit.update(ActiveState="failed", SubState="failed", Result="exit-code", ExecMainStatus="217")
+        return
+    unit.update(ActiveState="active", SubState="running", Result="success")
+    unit["MainPID"] = str(int(unit.get("MainPID", 99)) + 1)
+    unit.update(dict.fromkeys(["ExecMainStartTimestampMonotonic", "ActiveEnterTimestampMonotonic",
+                               "StateChangeTimestampMonotonic"], now))
+    if unit.get("Type") == "oneshot":
+        unit.update(ActiveState="inactive", SubState="dead")
+
+if command == "show":
+    there = os.path.isfile(file) or "vendor" in unit
+    props = dict(unit)
+    props.setdefault("LoadState", "loaded" if there else "not-found")
+    props.setdefault("ActiveState", "inactive")
+    props.setdefault("SubState", "dead")
+    props["FragmentPath"] = file if os.path.exists(file) else unit.get("vendor", "")
+    props.setdefault("UnitFileState", "disabled" if there else "")
+    loaded = unit.get("loaded", 0)
+    props["NeedDaemonReload"] = "yes" if there and loaded and changed(file) > state["reloaded"] else "no"
+    unit["loaded"] = int(there)
+    print("\\n".join(f"{{key}}={{value}}" for key, value in props.items()))
+elif command == "is-enabled":
+    print(unit.get("UnitFileState", "disabled" if os.path.exists(file) else "not-found"))
+elif command in ("enable", "disable"):
+    unit["UnitFileState"] = command + "d"
+elif command == "daemon-reload":
+    state["reloaded"] = wall
+elif command in ("start", "restart"):
+    if unit.get("behaviour") == "refused":
+        sys.exit("Failed to start " + name + ": Unit is broken.\\nSee the log.")
+    up()
+elif command == "reload":
+    unit["StateChangeTimestampMonotonic"] = now
+    unit["ReloadResult"] = "exit-code" if unit.get("behaviour") == "bad-reload" else "success"
+elif command == "stop":
+    unit.update(ActiveState="inactive", SubState="dead")
+json.dump(state, open(path, "w"))
+"""
+
+ANALYZE = """#!{python} -SE
+import os, sys
+path = sys.argv[-1]
+status = 0
+for file in [path, *sorted(os.path.join(path + ".d", name) for name in os.listdir(path + ".d"))
+             ] if os.path.isdir(path + ".d") else [path]:
+    for number, line in enumerate(open(file), 1):
+        if line.startswith("Bad"):
+            print(f"{{file}}:{{number}}: Unknown key 'Bad' in section [Service], ignoring.", file=sys.stderr)
+        program = line[10:].split()[0] if line.startswith("ExecStart=/") else "/"
+        if not os.path.exists(program):
+            status = 1
+            print(f"{{os.path.basename(path)}}: Command {{program}} is not executable: No such file", file=sys.stderr)
+print("/lib/systemd/system/other.service:3: Unknown key 'Old' in section [Unit], ignoring.", file=sys.stderr)
+sys.exit(status)
+"""
+
+# A file's time has the grain of a clock tick.
+TICK = 0.02
+
+UNIT = "[Unit]\nDescription=Demo\n[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"
+
+
+class Host:
+    """A folder with units, and the programs that stand for systemd."""
+
+    def __init__(self, home, run_module):
+        self.home = home
+        self.units = home / "units"
+        self.units.mkdir()
+        self._run_module = run_module
+        (home / "state.json").write_text(json.dumps({"reloaded": 0, "units": {}}))
+        (home / "bin").mkdir()
+        self.program("systemctl", SYSTEMCTL.format(python=sys.executable, home=str(home)))
+        self.program("systemd-analyze", ANALYZE.format(python=sys.executable))
+        self.program("journalctl", "#!/bin/sh\necho '-- Boot --'\necho 'the last line'\n")
+
+    def program(self, name, text):
+        path = self.home / "bin" / name
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def set(self, name, **properties):
+        state = json.loads((self.home / "state.json").read_text())
+        state["units"].setdefault(name, {}).update(properties)
+        (self.home / "state.json").write_text(json.dumps(state))
+
+    def calls(self):
+        path = self.home / "calls"
+        lines = path.read_text().splitlines() if path.exists() else []
+        path.write_text("")
+        return [line for line in lines if not line.startswith("show")]
+
+    def run(self, check=False, **args):
+        args = {"name": "demo.service", "directory": str(self.units), **args}
+        time.sleep(TICK)
+        return self._run_module(systemd_unit, args, check=check)
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch, run_module):
+    host = Host(tmp_path, run_module)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    (tmp_path / "running").mkdir()
+    monkeypatch.setattr(_systemd, "RUNNING", str(tmp_path / "running"))
+    monkeypatch.setattr(_systemd, "SETTLE_SECONDS", (0.0, 0.0))
+    return host
+
+
+def test_fresh_host_check_then_apply_then_nothing(host):
+    foretold = host.run(unit=UNIT, check=True)
+    assert foretold["actions"] == ["wrote", "enabled", "reloaded-daemon", "started"]
+    assert host.calls() == []
+    assert list(host.units.iterdir()) == []
+    done = host.run(unit=UNIT)
+    assert done["changed"]
+    assert done["actions"] == foretold["actions"]
+    assert host.calls() == ["--no-reload enable demo.service", "daemon-reload", "--no-block start demo.service"]
+    assert (host.units / "demo.service").read_text() == UNIT
+    assert (host.units / "demo.service").stat().st_mode & 0o777 == 0o644
+    for check in (True, False):
+        again = host.run(unit=UNIT, check=check)
+        assert again["actions"] == []
+        assert again["changed"] is False
+        assert again["diff"] == []
+    assert host.calls() == []
+
+
+def test_diff_shows_files_and_state(host):
+    (host.units / "demo.service").write_text("old\n")
+    diff = host.run(unit=UNIT, check=True)["diff"]
+    assert diff[0] == {
+        "before_header": str(host.units / "demo.service"),
+        "after_header": str(host.units / "demo.service"),
+        "before": "old\n",
+        "after": UNIT,
+    }
+    assert (diff[1]["before"], diff[1]["after"]) == (
+        "active: inactive\nenabled: disabled\n",
+        "active: active\nenabled: enabled\n",
+    )
+    assert host.run(unit=UNIT)["diff"] == diff
+
+
+def test_a_changed_unit_restarts(host):
+    host.run(unit=UNIT)
+    host.calls()
+    assert host.run(unit=UNIT.replace("Demo", "Other"), check=True)["actions"] == [
+        "wrote",
+        "reloaded-daemon",
+        "restarted",
+    ]
+    result = host.run(unit=UNIT.replace("Demo", "Other"))
+    assert result["actions"] == ["wrote", "reloaded-daemon", "restarted"]
+    assert host.calls() == ["daemon-reload", "--no-block restart demo.service"]
+
+
+def test_a_run_killed_between_writing_and_restarting_is_finished(host, monkeypatch):
+    host.run(unit=UNIT)
+    changed = UNIT.replace("Demo", "Other")
+    with monkeypatch.context() as patch:
+        patch.setattr(_systemd, "_systemctl", _killed_at("daemon-reload", _systemd._systemctl))
+        with pytest.raises(KeyboardInterrupt):
+            host.run(unit=changed)
+    assert host.run(unit=changed, check=True)["actions"] == ["reloaded-daemon", "restarted"]
+    with monkeypatch.context() as patch:
+        patch.setattr(_systemd, "_carry_out", _killed_at("restart", _systemd._carry_out))
+        with pytest.raises(KeyboardInterrupt):
+            host.run(unit=changed)
+    assert host.run(unit=changed)["actions"] == ["restarted"]
+    assert host.run(unit=changed)["actions"] == []
+
+
+def _killed_at(word, real):
+    def call(*args, **kwargs):
+        if word in args:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    return call
+
+
+def test_a_write_that_was_cut_short_leaves_the_old_file(host, monkeypatch):
+    host.run(unit=UNIT)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        result = host.run(unit=UNIT.replace("Demo", "Other"))
+    assert result["failed"]
+    assert "No space left on device" in result["msg"]
+    assert (host.units / "demo.service").read_text() == UNIT
+    assert [path.name for path in host.units.iterdir()] == ["demo.service"]
+
+
+def test_a_newer_program_restarts_even_through_a_link_and_with_an_old_mtime(host, tmp_path):
+    first, second, link = tmp_path / "v1", tmp_path / "v2", tmp_path / "current"
+    for path in (first, second):
+        path.write_text("program")
+    link.symlink_to(first)
+    args = {"unit": UNIT, "restart_on": [str(link), str(tmp_path / "not there")]}
+    host.run(**args)
+    assert host.run(**args)["actions"] == []
+    time.sleep(TICK)
+    os.utime(first, (1, 1))  # ctime moves, mtime goes back
+    assert host.run(**args)["actions"] == ["restarted"]
+    time.sleep(TICK)
+    link.unlink()
+    link.symlink_to(second)
+    assert host.run(**args)["actions"] == ["restarted"]
+    assert host.run(**args)["actions"] == []
+
+
+def test_a_folder_stands_for_its_files(host, tmp_path):
+    folder = tmp_path / "conf.d"
+    folder.mkdir()
+    (folder / "a").write_text("1")
+    args = {"unit": UNIT, "restart_on": [str(folder)]}
+    host.run(**args)
+    assert host.run(**args)["actions"] == []
+    time.sleep(TICK)
+    (folder / "a").write_text("2")
+    assert host.run(**args)["actions"] == ["restarted"]
+
+
+@pytest.mark.parametrize(("can", "action"), [("yes", "reloaded"), ("no", "restarted")])
+def test_a_newer_configuration_reloads(host, tmp_path, can, action):
+    conf = tmp_path / "conf"
+    conf.write_text("1")
+    host.set("demo.service", CanReload=can)
+    args = {"unit": UNIT, "reload_on": [str(conf)]}
+    assert "started" in host.run(**args)["actions"]
+    assert host.run(**args)["actions"] == []
+    time.sleep(TICK)
+    conf.write_text("2")
+    assert host.run(check=True, **args)["actions"] == [action]
+    assert host.run(**args)["actions"] == [action]
+    assert host.run(**args)["actions"] == []
+
+
+def test_a_restart_makes_the_reload_superfluous(host, tmp_path):
+    conf = tmp_path / "conf"
+    conf.write_text("1")
+    host.set("demo.service", CanReload="yes")
+    host.run(unit=UNIT, reload_on=[str(conf)])
+    time.sleep(TICK)
+    conf.write_text("2")
+    result = host.run(unit=UNIT + "# new\n", reload_on=[str(conf)])
+    assert result["actions"] == ["wrote", "reloaded-daemon", "restarted"]
+    assert host.run(unit=UNIT + "# new\n", reload_on=[str(conf)])["actions"] == []
+
+
+def test_a_failed_reload_is_told(host, tmp_path):
+    conf = tmp_path / "conf"
+    conf.write_text("1")
+    host.set("demo.service", CanReload="yes", behaviour="bad-reload")
+    host.run(unit=UNIT, reload_on=[str(conf)])
+    time.sleep(TICK)
+    conf.write_text("2")
+    result = host.run(unit=UNIT, reload_on=[str(conf)])
+    assert result["msg"].startswith("demo.service could not reload: result exit-code")
+    assert result["journal"] == ["the last line"]
+
+
+def test_dropins_of_a_packaged_unit(host, tmp_path):
+    vendor = tmp_path / "vendor.service"
+    vendor.write_text("[Service]\nExecStart=/bin/true\nBad=of the vendor\n")
+    host.set("demo.service", vendor=str(vendor), UnitFileState="static")
+    dropin = {"10-path.conf": "[Service]\nEnvironment=A=1"}
+    result = host.run(state="present", dropins=dropin)
+    assert result["actions"] == ["wrote", "reloaded-daemon"]
+    assert (host.units / "demo.service.d/10-path.conf").read_text() == "[Service]\nEnvironment=A=1\n"
+    assert host.run(state="present", dropins=dropin)["actions"] == []
+    assert host.run(dropins=dropin)["actions"] == ["started"]  # static: that it can not be enabled is no mistake
+    assert host.run(dropins=dropin)["actions"] == []
+    assert host.run(dropins={"10-path.conf": None})["actions"] == ["removed", "reloaded-daemon", "restarted"]
+    assert list((host.units / "demo.service.d").iterdir()) == []
+    assert host.run(dropins={"10-path.conf": None})["actions"] == []
+
+
+def test_what_verify_says_of_our_files_is_one_line_and_nothing_is_written(host):
+    host.run(unit=UNIT)
+    host.calls()
+    result = host.run(unit=UNIT.replace("ExecStart", "Bad=1\nBad=2\nExecStart"))
+    assert result["msg"] == (
+        "unit: systemd would not take it as it is: demo.service:4: Unknown key 'Bad' in section [Service], ignoring. "
+        "(and 1 more)"
+    )
+    assert (host.units / "demo.service").read_text() == UNIT
+    result = host.run(unit=UNIT, dropins={"1.conf": "[Service]\nBad=1\n"}, check=True)
+    assert "demo.service.d/1.conf:2: Unknown key" in result["msg"]
+    assert host.calls() == []
+    assert host.run(unit=UNIT, dropins={"1.conf": "[Service]\nBad=1\n"}, verify=False)["changed"]
+
+
+def test_a_program_that_is_not_there_yet_fails_only_outside_of_check_mode(host):
+    unit = UNIT.replace("/bin/true", "/opt/not/there")
+    assert host.run(unit=unit, check=True)["actions"] == ["wrote", "enabled", "reloaded-daemon", "started"]
+    result = host.run(unit=unit)
+    assert "Command /opt/not/there is not executable" in result["msg"]
+    assert list(host.units.iterdir()) == []
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd here")
+def test_the_real_systemd_analyze(host):
+    (host.home / "bin/systemd-analyze").unlink()
+    assert "Unknown" in host.run(unit=UNIT.replace("ExecStart", "Bad=1\nExecStart"))["msg"]
+    assert host.run(unit=UNIT)["changed"]
+
+
+def test_masked_is_one_clear_line(host):
+    (host.units / "demo.service").symlink_to("/dev/null")
+    result = host.run(unit=UNIT)
+    assert result["msg"].startswith("demo.service is masked on this node")
+    assert (host.units / "demo.service").is_symlink()
+    assert host.run(state="stopped")["changed"] is False
+
+
+def test_absent_unit(host):
+    assert host.run()["msg"].startswith("demo.service is not there: no 'unit' was given")
+    assert host.run(check=True)["actions"] == ["enabled", "reloaded-daemon", "started"]
+    assert host.run(state="stopped")["changed"] is False
+    assert host.run(state="present", dropins={"1.conf": "[Service]\n"})["actions"] == ["wrote", "reloaded-daemon"]
+
+
+def test_stopped_and_disabled(host):
+    host.run(unit=UNIT)
+    result = host.run(state="stopped", enabled=False, check=True)
+    assert result["actions"] == ["disabled", "reloaded-daemon", "stopped"]
+    assert host.run(state="stopped", enabled=False)["actions"] == result["actions"]
+    assert host.run(state="stopped", enabled=False)["changed"] is False
+    assert host.run(state="stopped")["changed"] is False
+    assert host.run(state="present", enabled=True)["actions"] == ["enabled", "reloaded-daemon"]
+
+
+def test_enabling_needs_an_install_section(host):
+    unit = UNIT.partition("[Install]")[0]
+    assert host.run(unit=unit, enabled=True, check=True)["msg"] == (
+        "enabled: demo.service has no [Install] section, it cannot be enabled; set enabled: false"
+    )
+    assert host.run(unit=unit)["actions"] == ["wrote", "reloaded-daemon", "started"]
+
+
+def test_a_start_that_fails_brings_the_journal(host):
+    host.set("demo.service", behaviour="fails")
+    result = host.run(unit=UNIT)
+    assert result["failed"]
+    assert result["msg"] == (
+        "demo.service did not come up and stay so within 15 s: it is failed/failed, result exit-code, exit status 217 "
+        "(User does not exist); its last lines are in 'journal'"
+    )
+    assert result["journal"] == ["the last line"]
+    host.set("demo.service", behaviour="")
+    host.calls()
+    assert host.run(unit=UNIT)["actions"] == ["started"]
+    assert host.calls()[0] == "reset-failed demo.service"
+
+
+def test_a_start_that_is_refused_or_never_tried(host):
+    host.set("demo.service", behaviour="refused")
+    result = host.run(unit=UNIT)
+    assert result["msg"] == (
+        "'systemctl --no-block start demo.service' failed: Failed to start demo.service: Unit is broken."
+    )
+    host.set("demo.service", behaviour="condition")
+    assert "a Condition…= of the unit is not met" in host.run(unit=UNIT)["msg"]
+
+
+def test_a_process_that_keeps_dying_is_not_started(host, monkeypatch):
+    monkeypatch.setattr(_systemd, "SETTLE_SECONDS", (0.4, 0.4))
+    real = _systemd.status_of
+    pids = iter(range(1000))
+    monkeypatch.setattr(_systemd, "status_of", lambda name: {**real(name), "NRestarts": str(next(pids))})
+    result = host.run(unit=UNIT, wait_seconds=1)
+    assert result["msg"].startswith("demo.service did not come up and stay so within 1 s: it is active/running, ")
+    assert "restart(s)" in result["msg"]
+
+
+class _Web(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.asked += 1
+        self.send_response(200 if self.path == "/ok" or self.server.asked > 3 else 503)
+        self.end_headers()
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def web():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Web)
+    server.asked = 0
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_wait_url_is_asked_until_it_answers_and_on_every_run(host, web, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    url = f"http://127.0.0.1:{web.server_address[1]}"
+    assert host.run(unit=UNIT, wait_url=f"{url}/soon")["actions"][-1] == "started"
+    assert web.asked == 4
+    assert host.run(unit=UNIT, wait_url=f"{url}/ok")["actions"] == []
+    assert web.asked == 5
+
+
+def test_wait_url_that_does_not_answer(host, web):
+    web.asked = -1000
+    url = f"http://127.0.0.1:{web.server_address[1]}/x"
+    result = host.run(unit=UNIT, wait_url=url, wait_seconds=1)
+    assert result["msg"].startswith(f"demo.service is active, but {url} gave no 2xx answer within 1 s: HTTP Error 503")
+    assert result["journal"] == ["the last line"]
+
+
+def test_oneshot_is_started_once(host, tmp_path):
+    host.set("demo.service", Type="oneshot")
+    conf = tmp_path / "conf"
+    conf.write_text("1")
+    args = {"unit": UNIT, "restart_on": [str(conf)]}
+    assert host.run(**args)["actions"][-1] == "started"
+    assert host.calls()[-1] == "start demo.service"
+    assert host.run(**args)["actions"] == []
+    time.sleep(TICK)
+    conf.write_text("2")
+    assert host.run(**args)["actions"] == ["started"]
+
+
+def test_timers_have_no_process(host):
+    timer = "[Timer]\nOnBootSec=1h\n[Install]\nWantedBy=timers.target\n"
+    assert host.run(name="demo.timer", unit=timer)["actions"] == ["wrote", "enabled", "reloaded-daemon", "started"]
+    assert host.run(name="demo.timer", unit=timer)["actions"] == []
+
+
+def test_image_build_only_writes_and_enables(host, tmp_path):
+    (tmp_path / "running").rmdir()
+    foretold = host.run(unit=UNIT, check=True)
+    result = host.run(unit=UNIT)
+    assert foretold["actions"] == result["actions"] == ["wrote", "enabled"]
+    assert host.calls() == ["is-enabled demo.service", "is-enabled demo.service", "enable demo.service"]
+    assert host.run(unit=UNIT)["changed"] is False
+
+
+def test_a_file_s_mode_and_kind_are_set_right(host, tmp_path):
+    host.run(unit=UNIT)
+    path = host.units / "demo.service"
+    path.chmod(0o600)
+    assert "wrote" in host.run(unit=UNIT)["actions"]
+    assert path.stat().st_mode & 0o777 == 0o644
+    elsewhere = tmp_path / "elsewhere"
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+    assert "wrote" in host.run(unit=UNIT)["actions"]
+    assert not path.is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"name": "demo"}, "name: 'demo' is no unit's name"),
+        ({"name": "../x.service"}, "name: '../x.service' is no unit's name"),
+        ({"name": "demo@.service"}, "state: demo@.service is a template"),
+        ({"unit": " \n"}, "unit: the content for demo.service is empty"),
+        ({"dropins": {"x": "y"}}, "dropins: 'x' would not be read by systemd"),
+        ({"dropins": {".a.conf": "y"}}, "dropins: '.a.conf' would not be read by systemd"),
+        ({"dropins": {"../a.conf": "y"}}, "dropins: '../a.conf' would not be read by systemd"),
+    ],
+)
+def test_what_can_not_be_meant_is_refused(host, args, message):
+    result = host.run(**{"unit": UNIT, **args})
+    assert result["msg"].startswith(message)
+    assert "\n" not in result["msg"]
+
+
+def test_without_systemd_at_all(host):
+    (host.home / "bin/systemctl").unlink()
+    os.environ["PATH"] = str(host.home / "bin")
+    assert host.run(unit=UNIT)["msg"] == "the program systemctl is not there: this module needs systemd"
+
+
+def test_what_generators_write_is_not_taken_for_a_change(monkeypatch):
+    monkeypatch.setattr(_systemd, "changed_at", lambda path: 5.0 if path.startswith("/run/") else 3.0)
+    status = {"FragmentPath": "/run/systemd/generator/x.service", "DropInPaths": "/run/systemd/a.conf /etc/b.conf"}
+    assert _systemd._newest(_systemd.Request("x.service", directory="/not/there"), status) == 3
+
+
+def test_an_answer_from_another_process_does_not_count(host, monkeypatch):
+    def answers(url):
+        host.set("demo.service", ActiveState="failed", SubState="failed", Result="exit-code")
+        return  # the port's present owner answers; ours has just failed on it
+
+    monkeypatch.setattr(_systemd, "_answers", answers)
+    result = host.run(unit=UNIT, wait_url="http://127.0.0.1:1/", wait_seconds=2)
+    assert result["msg"].startswith("demo.service did not come up and stay so within 2 s: it is failed/failed")
+
+
+def test_every_option_is_documented():
+    documented = yaml.safe_load(systemd_unit.DOCUMENTATION)["options"]
+    assert set(documented) == set(_systemd.Request._fields) - {"check"}
