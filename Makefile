@@ -9,6 +9,7 @@ SCENARIO := molecule/cluster
 # The sandbox's own AWS API and settings. A real cluster needs none of them.
 RUN := $(SUDO) env PATH=$(BIN):$(PATH) AWS_ENDPOINT_URL=http://10.115.0.3:5000 AWS_ACCESS_KEY_ID=sandbox AWS_SECRET_ACCESS_KEY=sandbox \
   ANSIBLE_CONFIG=$(CURDIR)/$(SCENARIO)/ansible.cfg
+ENV := env PATH=$(BIN):$(PATH) ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.venv/collections
 SANDBOX := $(RUN) python $(SCENARIO)/sandbox.py
 
 help:  ## Show what there is
@@ -18,12 +19,12 @@ setup:  ## Prepare .venv from the locked requirements
 	@scripts/setup.sh
 
 sandbox: | sandbox-setup  ## Boot the sandbox (once) and run the main job on it
-	@$(RUN) molecule converge --scenario-name cluster --no-command-borders
+	@$(RUN) molecule converge --scenario-name cluster --no-command-borders 2>&1 | tee .converge.log
 	@echo && echo "The sandbox runs:" && $(SANDBOX) status
 	@echo "  make node NODE=head CMD='sinfo'                 run a command on a node (AS=ubuntu as that user)"
 	@echo "  make play PLAYBOOK=site ARGS='--tags fsx'       run a playbook of the collection again"
 	@echo "  make sandbox-down                               remove it"
-	@$(SANDBOX) summary
+	@grep '^pcluster.postboot: ' .converge.log | tail -n 1; rm -f .converge.log
 
 sandbox-down:  ## Remove the sandbox (cached images stay; `make clean` removes those too)
 	@$(SANDBOX) destroy
@@ -39,4 +40,41 @@ node play: export CMD := $(value CMD)
 play:  ## Run a playbook of the collection on the sandbox: PLAYBOOK=site [ARGS='--check']
 	@$(RUN) ansible-playbook --inventory .sandbox/inventory pcluster.postboot.$(PLAYBOOK) $(ARGS)
 
-.PHONY: help setup sandbox sandbox-down sandbox-setup node play
+test: lint unit cluster  ## Run every test
+
+lint: | setup  ## Run the linters and the repository's own checks
+	@$(ENV) yamllint --strict .
+	@$(ENV) ansible-lint --strict
+	@$(ENV) ruff check .
+	@$(ENV) mypy
+	@$(ENV) python scripts/check_roles.py
+	@$(ENV) python scripts/render_role_docs.py --check
+	@$(ENV) scripts/sanity.sh
+
+unit: | setup  ## Run the unit tests
+	@$(ENV) python -m pytest tests/unit
+
+cluster: | sandbox-setup  ## Run the Molecule scenario: check, converge, idempotence, check, verify, on a fresh sandbox
+	@$(RUN) molecule test --scenario-name cluster --no-command-borders
+
+soak: | setup  ## Run the long fault tests (ROUNDS=500)
+	@$(ENV) python tests/soak/artifact.py --rounds $(or $(ROUNDS),500)
+
+bench: | setup  ## Measure; prints ratios from one run and writes bench.json
+	@$(ENV) python tests/bench/inventory.py --json bench.json
+
+pins: | setup  ## Fetch what the roles pin, verify it, and record its sha256 (needs the internet)
+	@$(ENV) python scripts/pins.py
+
+docs: | setup  ## Render the roles' README tables from their argument specs
+	@$(ENV) python scripts/render_role_docs.py
+
+lock: | setup  ## Resolve requirements/*.in anew
+	@for name in dev uv; do $(ENV) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-emit-find-links --custom-compile-command 'make lock' requirements/$$name.in --output-file requirements/$$name.txt; done
+
+clean: sandbox-down  ## Remove the sandbox, its cached images, and .venv
+	@$(SANDBOX) purge
+	@rm -rf .venv .sandbox .ansible
+
+.PHONY: help setup sandbox sandbox-down sandbox-setup node play test lint unit cluster soak bench pins docs lock clean

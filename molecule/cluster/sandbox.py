@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # Copyright (c) 2026 The pcluster.postboot contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The sandbox: two look-alike ParallelClusters, an AWS API and a mirror, in podman containers on a network of their own.
+"""The sandbox: two look-alike ParallelClusters, an AWS API and a mirror, in podman on a network of their own.
 
-create.yml and destroy.yml call its steps in turn; `make node` calls `exec`. A step does only what is not done yet, and prints
-one line for each thing that it did, so that a step that prints nothing changed nothing.
+create.yml and destroy.yml call its steps in turn; `make node` calls `exec`. A step does only what is not done yet, and
+prints one line for each thing that it did, so that a step that prints nothing changed nothing.
 """
 
 from __future__ import annotations
@@ -39,8 +39,11 @@ class Sandbox:
         self.state = state
         self.topology = yaml.safe_load((HERE / "topology.yml").read_text())
         self.network = self.topology["network"]["name"]
-        self.templates = jinja2.Environment(  # noqa: S701  (shell and configuration files, no HTML)
-            loader=jinja2.FileSystemLoader(HERE / "templates"), keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
+        self.templates = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(HERE / "templates"),
+            keep_trailing_newline=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
         )
         self.templates.tests["search"] = lambda text, part: part in text
         state.mkdir(parents=True, exist_ok=True)
@@ -49,7 +52,7 @@ class Sandbox:
 
     @cached_property
     def hybrid_cgroups(self) -> bool:
-        """Whether this machine mounts version 1 cgroups, which crun refuses and which Slurm can not use inside a container."""
+        """Whether this machine has version 1 cgroups, which crun refuses and Slurm can not use inside a container."""
         return not Path("/sys/fs/cgroup/cgroup.controllers").exists()
 
     @cached_property
@@ -59,8 +62,13 @@ class Sandbox:
         lines = ["[engine]", 'events_logger = "file"', 'cgroup_manager = "cgroupfs"']
         if self.hybrid_cgroups:
             lines.append('runtime = "runc"')
-        limits = ", ".join(f'"{name}={at_most}:{at_most}"' for name, at_most in (
-            ("nofile", min(files, 65536) if files > 0 else 65536), ("nproc", min(processes, 32768) if processes > 0 else 32768)))
+        limits = ", ".join(
+            f'"{name}={at_most}:{at_most}"'
+            for name, at_most in (
+                ("nofile", min(files, 65536) if files > 0 else 65536),
+                ("nproc", min(processes, 32768) if processes > 0 else 32768),
+            )
+        )
         lines += ["[containers]", 'log_driver = "k8s-file"', f"default_ulimits = [{limits}]"]
         conf = self.state / "containers.conf"
         write(conf, "\n".join(lines) + "\n")
@@ -68,7 +76,9 @@ class Sandbox:
 
     def podman(self, *arguments: str, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run podman quietly; its own words are shown only when it fails."""
-        result = subprocess.run(["podman", *arguments], env=self.environment, text=True, capture_output=True, check=False, **options)
+        result = subprocess.run(
+            ["podman", *arguments], env=self.environment, text=True, capture_output=True, check=False, **options
+        )
         if check and result.returncode:
             sys.exit(f"podman {' '.join(arguments[:3])} … failed: {result.stderr.strip()}")
         return result
@@ -107,7 +117,13 @@ class Sandbox:
     def images(self) -> None:
         """Build the node images, or find them built."""
         before = self.podman("images", "--quiet").stdout
-        built = subprocess.run([HERE / "images/build.sh", self.state / "cache"], env=self.environment, text=True, stdout=subprocess.PIPE, check=False)
+        built = subprocess.run(
+            [HERE / "images/build.sh", self.state / "cache"],
+            env=self.environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            check=False,
+        )
         if built.returncode:
             sys.exit("the node images could not be built: see the lines above")
         write(self.state / "images", built.stdout)
@@ -120,7 +136,9 @@ class Sandbox:
 
     def mirror(self) -> None:
         """Fill the mirror's directory with every file that an upstream site would serve."""
-        subprocess.run([HERE / "mirror/build.sh", self.state / "mirror", self.image["base"]], env=self.environment, check=True)
+        subprocess.run(
+            [HERE / "mirror/build.sh", self.state / "mirror", self.image["base"]], env=self.environment, check=True
+        )
 
     def services(self) -> None:
         """Start the AWS API and the mirror."""
@@ -131,7 +149,19 @@ class Sandbox:
             if PREFIX + name not in running:
                 address = self.topology["services"][name]["address"]
                 self.podman("rm", "--force", "--ignore", PREFIX + name)
-                self.podman("run", "--detach", "--name", PREFIX + name, "--hostname", name, "--network", self.network, "--ip", address, *arguments)
+                self.podman(
+                    "run",
+                    "--detach",
+                    "--name",
+                    PREFIX + name,
+                    "--hostname",
+                    name,
+                    "--network",
+                    self.network,
+                    "--ip",
+                    address,
+                    *arguments,
+                )
                 print(f"booted {name} {address}")
 
     def boot(self) -> None:
@@ -143,13 +173,32 @@ class Sandbox:
             self.wait_for_systemd(node["name"])
 
     def mirror_arguments(self) -> list[str]:
-        return ["--volume", f"{self.state}/mirror:/srv/mirror:ro", "--volume", f"{HERE}/mirror/nginx.conf:/etc/nginx/nginx.conf:ro",
-                self.image["base"], "nginx", "-g", "daemon off;"]
+        return [
+            "--volume",
+            f"{self.state}/mirror:/srv/mirror:ro",
+            "--volume",
+            f"{HERE}/mirror/nginx.conf:/etc/nginx/nginx.conf:ro",
+            self.image["base"],
+            "nginx",
+            "-g",
+            "daemon off;",
+        ]
 
     def aws_arguments(self) -> list[str]:
         libraries = next((ROOT / ".venv/lib").glob("python3*/site-packages"))
-        return ["--volume", f"{libraries}:/srv/libraries:ro", "--volume", f"{HERE}/aws/server.py:/srv/server.py:ro",
-                "--env", "PYTHONPATH=/srv/libraries", "--env", "PYTHONDONTWRITEBYTECODE=1", self.image["base"], "python3", "/srv/server.py"]
+        return [
+            "--volume",
+            f"{libraries}:/srv/libraries:ro",
+            "--volume",
+            f"{HERE}/aws/server.py:/srv/server.py:ro",
+            "--env",
+            "PYTHONPATH=/srv/libraries",
+            "--env",
+            "PYTHONDONTWRITEBYTECODE=1",
+            self.image["base"],
+            "python3",
+            "/srv/server.py",
+        ]
 
     def boot_node(self, node: dict[str, Any], running: set[str]) -> None:
         container, cluster = PREFIX + node["name"], self.clusters[node["cluster"]]
@@ -158,35 +207,75 @@ class Sandbox:
         tree = self.node_tree(node, cluster)
         self.podman("rm", "--force", "--ignore", "--volumes", container)
         volumes = [f"{tree}:/sandbox/node:ro", f"{container}-docker:/var/lib/docker"]
-        volumes += [f"{PREFIX}{cluster['name']}-{share}:{at}" for share, at in (("slurm", "/opt/slurm"), ("home", "/home"), ("fsx", "/fsx"))]
+        volumes += [
+            f"{PREFIX}{cluster['name']}-{share}:{at}"
+            for share, at in (("slurm", "/opt/slurm"), ("home", "/home"), ("fsx", "/fsx"))
+        ]
         if node["type"] == "HeadNode":
-            volumes += [f"{self.state}/head-{cluster['name']}:/sandbox/head:ro", f"{self.state}/ssh/id.pub:/sandbox/authorized_keys:ro"]
+            volumes += [
+                f"{self.state}/head-{cluster['name']}:/sandbox/head:ro",
+                f"{self.state}/ssh/id.pub:/sandbox/authorized_keys:ro",
+            ]
         names = [f"--add-host={other['hostname']}:{other['address']}" for other in cluster["nodes"].values()]
         names += [f"--add-host={name}:{service['address']}" for name, service in self.topology["services"].items()]
         self.podman(
-            "run", "--detach", "--name", container, "--hostname", node["hostname"], "--network", self.network, "--ip", node["address"],
-            "--systemd=always", "--privileged", *(["--cgroupns=private"] if self.hybrid_cgroups else []), *names,
-            *(argument for volume in volumes for argument in ("--volume", volume)), self.image[cluster["image"]],
+            "run",
+            "--detach",
+            "--name",
+            container,
+            "--hostname",
+            node["hostname"],
+            "--network",
+            self.network,
+            "--ip",
+            node["address"],
+            "--systemd=always",
+            "--privileged",
+            *(["--cgroupns=private"] if self.hybrid_cgroups else []),
+            *names,
+            *(argument for volume in volumes for argument in ("--volume", volume)),
+            self.image[cluster["image"]],
         )
         print(f"booted {node['name']} {node['address']}")
 
     def node_tree(self, node: dict[str, Any], cluster: dict[str, Any]) -> Path:
         """Write the files that ParallelCluster puts on this one node, and on a head node those of /opt/slurm/etc."""
-        context = {"node": node, "cluster": cluster, "region": self.topology["region"], "hybrid_cgroups": self.hybrid_cgroups}
+        context = {
+            "node": node,
+            "cluster": cluster,
+            "region": self.topology["region"],
+            "hybrid_cgroups": self.hybrid_cgroups,
+        }
         tree = self.state / "nodes" / node["name"]
         write(tree / "etc/parallelcluster/cfnconfig", self.render("cfnconfig.j2", context))
         write(tree / "etc/chef/dna.json", self.render("dna.json.j2", context))
-        write(tree / "opt/parallelcluster/.bootstrapped", f"aws-parallelcluster-cookbook-{self.topology['parallelcluster']}\n")
-        write(tree / "etc/machine-id", hashlib.sha256(node["name"].encode()).hexdigest()[:32] + "\n")  # without one, systemd enables all that it finds
+        write(
+            tree / "opt/parallelcluster/.bootstrapped",
+            f"aws-parallelcluster-cookbook-{self.topology['parallelcluster']}\n",
+        )
+        write(
+            tree / "etc/machine-id", hashlib.sha256(node["name"].encode()).hexdigest()[:32] + "\n"
+        )  # without one, systemd enables all that it finds
         for program in ("slurm_resume", "slurm_suspend"):
-            write(tree / "opt/parallelcluster/scripts/slurm" / program, "#!/bin/sh\n# A stand-in: the sandbox's nodes are started by hand.\nexit 0\n")
+            write(
+                tree / "opt/parallelcluster/scripts/slurm" / program,
+                "#!/bin/sh\n# A stand-in: the sandbox's nodes are started by hand.\nexit 0\n",
+            )
         if cluster["image"] == "el":
             write(tree / "etc/yum.repos.d/amazonlinux.repo", (HERE / "templates/amazonlinux.repo").read_text())
-            keys = self.state / "mirror/cdn.amazonlinux.com/al2023/core/mirrors/latest" / platform.machine() / "RPM-GPG-KEY-amazon-linux-2023"
+            keys = (
+                self.state
+                / "mirror/cdn.amazonlinux.com/al2023/core/mirrors/latest"
+                / platform.machine()
+                / "RPM-GPG-KEY-amazon-linux-2023"
+            )
             write(tree / "etc/pki/rpm-gpg/RPM-GPG-KEY-amazon-linux-2023", keys.read_text())
         if node["type"] == "Compute":
             write(tree / "etc/parallelcluster/slurm_plugin/slurm_nodename", node["name"])
-            write(tree / "etc/parallelcluster/slurm_plugin/slurm_node_spec.json", self.render("slurm_node_spec.json.j2", context))
+            write(
+                tree / "etc/parallelcluster/slurm_plugin/slurm_node_spec.json",
+                self.render("slurm_node_spec.json.j2", context),
+            )
         write(tree / "sandbox/boot.sh", self.render("boot.sh.j2", context))
         write(tree / "etc/munge/munge.key", self.secret(f"munge-{cluster['name']}"))
         if node["type"] == "HeadNode":
@@ -215,16 +304,29 @@ class Sandbox:
         return path.read_text()
 
     def wait_for_systemd(self, name: str) -> None:
-        self.deadline(f"{name}: systemd", lambda: self.podman("exec", PREFIX + name, "systemctl", "is-system-running", check=False).stdout.strip() == "running")
+        self.deadline(
+            f"{name}: systemd",
+            lambda: (
+                self.podman("exec", PREFIX + name, "systemctl", "is-system-running", check=False).stdout.strip()
+                == "running"
+            ),
+        )
 
     def slurm(self, *names: str) -> None:
-        """Tell each cluster's Slurm where its nodes are, as ParallelCluster's clustermgtd does, and wait until they are idle."""
+        """Tell Slurm where its nodes are, as ParallelCluster's clustermgtd does, and wait until they are idle."""
         for cluster in self.clusters.values():
-            computes = [n for n in cluster["nodes"].values() if n["type"] == "Compute" and (n["name"] in names if names else not n.get("spare"))]
+            computes = [
+                n
+                for n in cluster["nodes"].values()
+                if n["type"] == "Compute" and (n["name"] in names if names else not n.get("spare"))
+            ]
             for node in computes:
                 if self.slurm_state(cluster, node) in ("IDLE", "ALLOCATED", "MIXED"):
                     continue
-                self.deadline(f"{cluster['name']}: slurmctld", lambda c=cluster: not self.slurm_command(c, "scontrol ping").returncode)
+                self.deadline(
+                    f"{cluster['name']}: slurmctld",
+                    lambda c=cluster: not self.slurm_command(c, "scontrol ping").returncode,
+                )
                 at = f"NodeName={node['name']} NodeAddr={node['address']} NodeHostname={node['name']}"
                 self.slurm_command(cluster, f"scontrol update {at} State=POWER_UP")
                 self.podman("exec", PREFIX + node["name"], "systemctl", "restart", "slurmd")
@@ -235,7 +337,9 @@ class Sandbox:
         return self.podman("exec", PREFIX + cluster["head"]["name"], "bash", "-lc", command, check=False)
 
     def slurm_state(self, cluster: dict[str, Any], node: dict[str, Any]) -> str:
-        states = self.slurm_command(cluster, f"sinfo --noheader --nodes={node['name']} --partition={node['queue']} --format=%T").stdout.split()
+        states = self.slurm_command(
+            cluster, f"sinfo --noheader --nodes={node['name']} --partition={node['queue']} --format=%T"
+        ).stdout.split()
         return states[0].upper() if states else ""
 
     def deadline(self, what: str, done: Any, seconds: float = 60) -> None:
@@ -255,13 +359,18 @@ class Sandbox:
     def leave(self, name: str) -> None:
         """End a spare as ParallelCluster does: power it down in Slurm, terminate the instance."""
         node = self.node(name)
-        self.slurm_command(self.clusters[node["cluster"]], f"scontrol update NodeName={name} State=POWER_DOWN_FORCE NodeAddr={name} NodeHostname={name}")
+        self.slurm_command(
+            self.clusters[node["cluster"]],
+            f"scontrol update NodeName={name} State=POWER_DOWN_FORCE NodeAddr={name} NodeHostname={name}",
+        )
         self.podman("rm", "--force", "--ignore", "--volumes", "--time=0", PREFIX + name)
         self.aws.terminate(node)
 
     def register(self, *names: str) -> None:
         """Hold the nodes and the decoys as instances in the AWS API, and remember the nodes' instance ids."""
-        wanted = [node for node in self.nodes(spares=True) if (node["name"] in names if names else not node.get("spare"))]
+        wanted = [
+            node for node in self.nodes(spares=True) if (node["name"] in names if names else not node.get("spare"))
+        ]
         for node in wanted:
             node["instance_id"] = self.aws.ensure(node, self.clusters[node["cluster"]])
         for decoy in self.topology["decoys"] if not names else []:
@@ -273,12 +382,15 @@ class Sandbox:
         for part in (HERE / "inventory").iterdir():
             if not (inventory / part.name).exists():
                 (inventory / part.name).symlink_to(part)
-        write(self.state / "instances.json", json.dumps({n["name"]: n["instance_id"] for n in self.nodes(spares=True)}, indent=2) + "\n")
+        write(
+            self.state / "instances.json",
+            json.dumps({n["name"]: n["instance_id"] for n in self.nodes(spares=True)}, indent=2) + "\n",
+        )
 
     @cached_property
     def aws(self) -> Any:
         sys.path.insert(0, str(HERE / "aws"))
-        from register import Account  # noqa: PLC0415  (boto3 is slow to import, and only two steps need it)
+        from register import Account
 
         return Account(self.endpoint, self.topology)
 
@@ -292,7 +404,18 @@ class Sandbox:
         if PREFIX + name not in self.running():
             sys.exit(f"node {name} is not running: make sandbox boots it")
         terminal = ["--tty"] if sys.stdin.isatty() and sys.stdout.isatty() else []
-        full = ["podman", "exec", "--interactive", *terminal, PREFIX + name, "runuser", "--login", user or "root", "--command", command]
+        full = [
+            "podman",
+            "exec",
+            "--interactive",
+            *terminal,
+            PREFIX + name,
+            "runuser",
+            "--login",
+            user or "root",
+            "--command",
+            command,
+        ]
         return subprocess.run(full, env=self.environment, check=False).returncode
 
     def status(self) -> None:
@@ -301,15 +424,12 @@ class Sandbox:
         for node in self.nodes(spares=True):
             if PREFIX + node["name"] in running:
                 print(f"  {node['name']:<16} {node['address']:<14} {node['cluster']:<6} {node['type']}")
-        print(f"  {'aws':<16} {self.endpoint}\n  {'mirror':<16} http://{self.topology['services']['mirror']['address']}/")
-
-    def summary(self) -> None:
-        """Say how many tasks the last run changed."""
-        reports = [json.loads(p.read_text()) for p in (self.state / "reports").glob("*/*.json")]
-        print(reports)
+        print(
+            f"  {'aws':<16} {self.endpoint}\n  {'mirror':<16} http://{self.topology['services']['mirror']['address']}/"
+        )
 
     def destroy(self) -> None:
-        """Remove every trace: containers, volumes, the network and what .sandbox holds of them. Images and the mirror's files stay cached."""
+        """Remove every trace of the running sandbox. Images and the mirror's files stay, as a cache."""
         names = self.podman("ps", "--all", "--filter", f"name=^{PREFIX}", "--format", "{{.Names}}").stdout.split()
         if names:
             self.podman("rm", "--force", "--volumes", "--time=0", *names)
@@ -326,7 +446,11 @@ class Sandbox:
     def purge(self) -> None:
         """Remove the cached images and the mirror's files as well."""
         self.destroy()
-        images = [i for i in self.podman("images", "--format", "{{.Repository}}:{{.Tag}}").stdout.split() if i.startswith(f"localhost/{PREFIX}")]
+        images = [
+            i
+            for i in self.podman("images", "--format", "{{.Repository}}:{{.Tag}}").stdout.split()
+            if i.startswith(f"localhost/{PREFIX}")
+        ]
         if images:
             self.podman("rmi", "--force", *images)
         shutil.rmtree(self.state)
@@ -341,7 +465,9 @@ def write(path: Path, content: str, mode: int = 0o644) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--state", type=Path, default=ROOT / ".sandbox", help="where the sandbox keeps its files (default: %(default)s)")
+    parser.add_argument(
+        "--state", type=Path, default=ROOT / ".sandbox", help="where the sandbox keeps its files (default: %(default)s)"
+    )
     steps = parser.add_subparsers(dest="step", required=True)
     for step in ("images", "mirror", "services", "register", "boot", "slurm", "status", "destroy", "purge"):
         steps.add_parser(step, help=getattr(Sandbox, step).__doc__)

@@ -19,7 +19,13 @@ class Account:
     def __init__(self, endpoint: str, topology: dict[str, Any]) -> None:
         self.topology = topology
         self.made: list[str] = []
-        self.ec2 = boto3.client("ec2", region_name=topology["region"], endpoint_url=endpoint, aws_access_key_id="sandbox", aws_secret_access_key="sandbox")
+        self.ec2 = boto3.client(
+            "ec2",
+            region_name=topology["region"],
+            endpoint_url=endpoint,
+            aws_access_key_id="sandbox",
+            aws_secret_access_key="sandbox",
+        )
         self.wait()
         self.subnet = self.find_subnet()
 
@@ -40,13 +46,17 @@ class Account:
         if found:
             return found[0]["SubnetId"]
         vpc = self.ec2.create_vpc(CidrBlock=cidr)["Vpc"]["VpcId"]
-        return self.ec2.create_subnet(VpcId=vpc, CidrBlock=cidr, AvailabilityZone=self.topology["region"] + "a")["Subnet"]["SubnetId"]
+        return self.ec2.create_subnet(VpcId=vpc, CidrBlock=cidr, AvailabilityZone=self.topology["region"] + "a")[
+            "Subnet"
+        ]["SubnetId"]
 
     def find(self, name: str) -> str | None:
         filters = [{"Name": "tag:sandbox:name", "Values": [name]}]
         for reservation in self.ec2.describe_instances(Filters=filters)["Reservations"]:
             for instance in reservation["Instances"]:
-                if instance["State"]["Name"] == "running" or name in (decoy["name"] for decoy in self.topology["decoys"]):
+                if instance["State"]["Name"] == "running" or name in (
+                    decoy["name"] for decoy in self.topology["decoys"]
+                ):
                     return instance["InstanceId"]
         return None
 
@@ -57,8 +67,13 @@ class Account:
             return found
         tags = [{"Key": key, "Value": value} for key, value in self.tags(node, cluster).items()]
         launched = self.ec2.run_instances(
-            ImageId=AMI, MinCount=1, MaxCount=1, InstanceType=node.get("instance_type", "c5.xlarge"), SubnetId=self.subnet,
-            PrivateIpAddress=node["address"], TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+            ImageId=AMI,
+            MinCount=1,
+            MaxCount=1,
+            InstanceType=node.get("instance_type", "c5.xlarge"),
+            SubnetId=self.subnet,
+            PrivateIpAddress=node["address"],
+            TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
         )["Instances"][0]["InstanceId"]
         if node.get("state") == "stopped":
             self.ec2.stop_instances(InstanceIds=[launched])
@@ -89,7 +104,10 @@ class Account:
             "parallelcluster:filesystem": "efs=0, multiebs=0, raid=0, fsx=1",
         }
         if "queue" in node:
-            tags |= {"parallelcluster:queue-name": node["queue"], "parallelcluster:compute-resource-name": node["compute_resource"]}
+            tags |= {
+                "parallelcluster:queue-name": node["queue"],
+                "parallelcluster:compute-resource-name": node["compute_resource"],
+            }
         if "pool" in node:
             tags["parallelcluster:login-nodes-pool"] = node["pool"]
         return tags

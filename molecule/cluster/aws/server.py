@@ -2,8 +2,8 @@
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The sandbox's AWS: moto, and a small fake for the SSM calls that moto lacks.
 
-The fake answers DescribeInstanceInformation for moto's own running instances. An instance's tag `sandbox:ssm` says what its agent's
-PingStatus is (Online without the tag); pages, filters and limits are those of the real service.
+The fake answers DescribeInstanceInformation for moto's own running instances. An instance's tag `sandbox:ssm` says what
+its agent's PingStatus is (Online without the tag); pages, filters and limits are those of the real service.
 """
 
 from __future__ import annotations

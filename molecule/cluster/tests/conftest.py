@@ -1,0 +1,104 @@
+# Copyright (c) 2026 The pcluster.postboot contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What the sandbox's tests share: its nodes as testinfra hosts, and the collection's playbooks run on them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import testinfra
+import yaml
+from testinfra.host import Host
+
+SCENARIO = Path(__file__).resolve().parent.parent
+STATE = SCENARIO.parent.parent / ".sandbox"
+TOPOLOGY = yaml.safe_load((SCENARIO / "topology.yml").read_text())
+NODES = {name: node for cluster in TOPOLOGY["clusters"].values() for name, node in cluster["nodes"].items()}
+COMPUTE = [name for name, node in NODES.items() if node["type"] == "Compute"]
+HEADS = [name for name, node in NODES.items() if node["type"] == "HeadNode"]
+
+os.environ.setdefault("CONTAINERS_CONF", str(STATE / "containers.conf"))
+os.environ.setdefault("ANSIBLE_CONFIG", str(SCENARIO / "ansible.cfg"))
+os.environ.setdefault("AWS_ENDPOINT_URL", f"http://{TOPOLOGY['services']['aws']['address']}:5000")
+os.environ.setdefault("AWS_ACCESS_KEY_ID", "sandbox")
+os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "sandbox")
+
+
+@cache
+def host(name: str) -> Host:
+    """One node of the sandbox."""
+    return testinfra.get_host(f"podman://postboot-{name}")
+
+
+@pytest.fixture(scope="session")
+def on() -> Callable[[str], Host]:
+    """A function from a node's name to its testinfra host."""
+    return host
+
+
+def command(program: str, *arguments: str) -> list[str]:
+    return [str(Path(sys.executable).parent / program), "--inventory", str(STATE / "inventory"), *arguments]
+
+
+def playbook(*arguments: str, name: str = "site", timeout: int = 300) -> subprocess.CompletedProcess[str]:
+    """Run one of the collection's playbooks to its end, as a user would."""
+    line = command("ansible-playbook", f"pcluster.postboot.{name}", *arguments)
+    return subprocess.run(line, text=True, capture_output=True, timeout=timeout, check=False)
+
+
+@pytest.fixture(scope="session")
+def play() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """A function that runs a playbook and returns what it printed and its exit code."""
+    return playbook
+
+
+@pytest.fixture(scope="session", name="command")
+def command_fixture() -> Callable[..., list[str]]:
+    """A function that makes the command line of one of Ansible's programs on the sandbox's inventory."""
+    return command
+
+
+@pytest.fixture(scope="session")
+def nodes() -> dict[str, dict[str, Any]]:
+    """The nodes of topology.yml by name, without the spares."""
+    return NODES
+
+
+@pytest.fixture(scope="session")
+def inventory() -> dict[str, Any]:
+    """What the inventory plugin finds."""
+    result = subprocess.run(
+        command("ansible-inventory", "--list"), text=True, capture_output=True, timeout=60, check=True
+    )
+    # Strings from AWS are marked as such; here only their text matters.
+    return {**json.loads(result.stdout, object_hook=lambda o: o.get("__ansible_unsafe", o)), "stderr": result.stderr}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that takes `node`, `compute` or `head` on each of them."""
+    for argument, names in (("node", list(NODES)), ("compute", COMPUTE), ("head", HEADS)):
+        if argument in metafunc.fixturenames:
+            metafunc.parametrize(argument, names)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A failed test shows the last lines of the node's journal."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    names = (
+        [value for key, value in getattr(item, "callspec", None).params.items() if value in NODES]
+        if hasattr(item, "callspec")
+        else []
+    )
+    if report.when == "call" and report.failed and names:
+        lines = host(names[0]).run("journalctl --no-pager --lines=30 --output=short").stdout
+        report.sections.append((f"journal of {names[0]}", lines))
