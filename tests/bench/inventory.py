@@ -1,12 +1,12 @@
 #!/usr/bin/env python
-# Copyright (c) 2026 The pcluster.postboot contributors
+# Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the inventory costs: pcluster.postboot.pcluster, amazon.aws.aws_ec2 and a bare boto3 loop, on the same instances.
+"""What the inventory costs, beside amazon.aws.aws_ec2 and a bare boto3 loop on the same instances.
 
     python tests/bench/inventory.py [--quick] [--json FILE]
 
-A canned EC2 endpoint on loopback, in a process of its own, serves pages that were rendered before anything is timed. Both
-plugins make the same groups; that is checked, not assumed. Compare the ratios of one run, never seconds of two.
+A canned EC2 endpoint on loopback, in a process of its own, serves pages that were rendered before anything is timed.
+Both plugins make the same groups; that is checked, not assumed. Compare the ratios of one run, never seconds of two.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def render_card(number: int, card: int, address: str) -> str:
         "<description>AWS ParallelCluster compute instance network interface of a fleet</description>"
         f"<ownerId>123456789012</ownerId><status>in-use</status><macAddress>0e:{card:02x}:00:11:22:33</macAddress>"
         f"{addresses}<sourceDestCheck>true</sourceDestCheck>{GROUP_SET}"
-        f"<attachment><attachmentId>eni-attach-{number:08x}{card:09x}</attachmentId><deviceIndex>{min(card, 1)}</deviceIndex>"
+        f"<attachment><attachmentId>eni-attach-{number:08x}{card:09x}</attachmentId>"
+        f"<deviceIndex>{min(card, 1)}</deviceIndex>"
         "<status>attached</status><attachTime>2026-11-20T08:15:30.000Z</attachTime>"
         f"<deleteOnTermination>true</deleteOnTermination><networkCardIndex>{card}</networkCardIndex>"
         "<enaSrdSpecification><enaSrdEnabled>false</enaSrdEnabled></enaSrdSpecification></attachment>"
@@ -105,7 +106,7 @@ def render_card(number: int, card: int, address: str) -> str:
 
 
 def render_instance(number: int, cards: int) -> str:
-    """One item of a reservation, with the elements that EC2 sends, in its order: 4.8 KB, and 1.1 KB more for each further network card."""
+    """One instance, with EC2's elements in their order: 4.9 KB, and 1.1 KB for each further network card."""
     what = node(number)
     tags = "".join(
         f"<item><key>{key[4:]}</key><value>{value}</value></item>"
@@ -131,8 +132,8 @@ def render_instance(number: int, cards: int) -> str:
         "<virtualizationType>hvm</virtualizationType><clientToken>fleet-0b9f4b4e-1c4d-4a6e-9d7a-3f9b2f1d5c11-0</clientToken>"
         f"<tagSet>{tags}</tagSet><hypervisor>xen</hypervisor><networkInterfaceSet>"
         + "".join(render_card(number, card, address) for card in range(cards))
-        + "</networkInterfaceSet><iamInstanceProfile><arn>arn:aws:iam::123456789012:instance-profile/parallelcluster/alpha/"
-        "alpha-InstanceProfile</arn><id>AIPA0123456789ABCDEFG</id></iamInstanceProfile><ebsOptimized>true</ebsOptimized>"
+        + "</networkInterfaceSet><iamInstanceProfile>"
+        "<arn>arn:aws:iam::123456789012:instance-profile/parallelcluster/alpha/alpha-InstanceProfile</arn><id>AIPA0123456789ABCDEFG</id></iamInstanceProfile><ebsOptimized>true</ebsOptimized>"
         "<enaSupport>true</enaSupport><cpuOptions><coreCount>96</coreCount><threadsPerCore>2</threadsPerCore></cpuOptions>"
         "<enclaveOptions><enabled>false</enabled></enclaveOptions><metadataOptions><state>applied</state>"
         "<httpTokens>required</httpTokens><httpPutResponseHopLimit>1</httpPutResponseHopLimit><httpEndpoint>enabled</httpEndpoint>"
@@ -189,7 +190,8 @@ def serve(instances: int, cards: int) -> None:
 
 BARE = f"""
 import json, sys, boto3
-pages = boto3.client("ec2", region_name="{REGION}").get_paginator("describe_instances").paginate(PaginationConfig={{"PageSize": {PAGE}}})
+paginator = boto3.client("ec2", region_name="{REGION}").get_paginator("describe_instances")
+pages = paginator.paginate(PaginationConfig={{"PageSize": {PAGE}}})
 json.dump([page["Reservations"] for page in pages], sys.stdout, default=str)
 """
 
@@ -328,7 +330,8 @@ def goals(results: list[dict[str, Any]]) -> dict[str, bool]:
 
 def report(result: dict[str, Any]) -> None:
     print(
-        f"\n{result['instances']} instances, {result['cards']} network card(s), {result['kb_an_instance']} KB of XML each, {result['groups']} groups"
+        f"\n{result['instances']} instances, {result['cards']} network card(s), "
+        f"{result['kb_an_instance']} KB of XML each, {result['groups']} groups"
     )
     for name, cost in result["costs"].items():
         print(

@@ -1,0 +1,43 @@
+# Copyright (c) 2026 The pcluster.postboot contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A cluster without internet: a directory or an S3 prefix, filled from the pins, is all that a node needs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+from testinfra.host import Host
+
+On = Callable[[str], Host]
+Play = Callable[..., subprocess.CompletedProcess[str]]
+NODE = "cpu-st-c5-1"
+
+
+@pytest.fixture(scope="module")
+def filled(on: On, play: Play) -> Iterator[None]:
+    """The head node fills /fsx/mirror and an S3 prefix; afterwards both go."""
+    on("head").check_output("aws s3 mb s3://sandbox-mirror")
+    variables = {"mirror_hosts": "head", "mirror_dir": "/fsx/mirror", "mirror_s3": "s3://sandbox-mirror/pins"}
+    variables |= {"mirror_from": ["http://mirror"], "mirror_architectures": ["x86_64"]}
+    result = play("-e", json.dumps(variables), "--become", name="mirror")
+    assert result.returncode == 0, result.stdout[-3000:]
+    again = play("-e", json.dumps(variables), "--become", name="mirror")
+    assert "changed=0" in again.stdout, again.stdout[-3000:]
+    yield
+    on("head").check_output("rm -rf /fsx/mirror && aws s3 rb --force s3://sandbox-mirror")
+
+
+@pytest.mark.parametrize("mirror", ["/fsx/mirror", "s3://sandbox-mirror/pins"])
+@pytest.mark.usefixtures("filled")
+def test_node_installs_from_the_mirror_alone(on: On, play: Play, mirror: str) -> None:
+    node = on(NODE)
+    node.check_output("rm /usr/local/bin/node_exporter")
+    variables = {"common_mirrors": [mirror], "common_upstream": False, "common_cache_dir": ""}
+    result = play("--limit", NODE, "--tags", "node_exporter", "-e", json.dumps(variables))
+    assert result.returncode == 0, result.stdout[-3000:]
+    report = json.loads(node.file("/var/lib/pcluster-postboot/report.json").content_string)
+    assert [c["status"] for c in report["components"]] == ["changed"], report
+    assert "nodename" in node.check_output("curl -sf http://localhost:9100/metrics")

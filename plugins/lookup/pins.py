@@ -1,0 +1,115 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The lookup plugin pcluster.postboot.pins."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+name: pins
+short_description: What the roles of this collection download
+version_added: 0.1.0
+author:
+  - The pcluster.postboot contributors (@pcluster)
+description:
+  - Returns every file that a role pins by its sha256, with the user's own versions, URLs and hashes where they are set.
+  - A role pins a file by a variable C(<x>_sha256) in its defaults, a dictionary by architecture, and says where the file
+    is by C(__<x>_url).
+options:
+  _terms:
+    description: The roles to ask. By default all of the collection.
+    type: list
+    elements: str
+    required: false
+  architectures:
+    description: The architectures to return.
+    type: list
+    elements: str
+    default: [x86_64, aarch64]
+"""
+
+EXAMPLES = r"""
+- name: Show what will be downloaded
+  ansible.builtin.debug:
+    msg: "{{ query('pcluster.postboot.pins', 'node_exporter', architectures=['x86_64']) }}"
+"""
+
+RETURN = r"""
+_raw:
+  description:
+    - The files, as the module M(pcluster.postboot.artifact) takes them but for their destination. An unknown hash is an
+      empty C(sha256).
+  type: list
+  elements: dict
+  sample:
+    - name: node_exporter-1.12.1-x86_64
+      version: 1.12.1
+      url: https://github.com/prometheus/node_exporter/releases/download/v1.12.1/node_exporter-1.12.1.linux-amd64.tar.gz
+      sha256: b51d8a76aa2a9156a55d501aca6276fae09e262259a5e4e831d2c2222f084e63
+      sha256_variable: node_exporter_sha256['x86_64']
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleLookupError
+from ansible.plugins.lookup import LookupBase
+
+ROLES = Path(__file__).resolve().parent.parent.parent / "roles"
+GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+class LookupModule(LookupBase):
+    """Works out the pins of roles as their own tasks would."""
+
+    def run(
+        self, terms: list[str], variables: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> list[dict[str, str]]:
+        """Return the pins of the roles in `terms`, or of all."""
+        self.set_options(var_options=variables, direct=kwargs)
+        unknown = set(self.get_option("architectures")) - set(GO_ARCHITECTURES)
+        if unknown:
+            raise AnsibleLookupError(
+                f"architectures has {', '.join(sorted(unknown))}; known are {', '.join(GO_ARCHITECTURES)}"
+            )
+        return [
+            pin
+            for role in terms or sorted(path.name for path in ROLES.iterdir())
+            for pin in self._pins(role, dict(variables or {}))
+        ]
+
+    def _pins(self, role: str, variables: dict[str, Any]) -> list[dict[str, str]]:
+        defaults = self._load(role, "defaults/main.yml")
+        found = {**defaults, **variables, **self._load(role, "vars/main.yml")}
+        pins = []
+        for variable in (name for name in defaults if name.endswith("_sha256")):
+            what = variable[: -len("_sha256")]
+            for architecture in self.get_option("architectures"):
+                found["ansible_facts"] = {"pcluster": _facts(architecture)}
+                templar = self._templar.copy_with_new_env(available_variables=found)
+                version = str(templar.template(found.get(f"{what}_version", "")))
+                pins.append(
+                    {
+                        "name": f"{what}-{version}-{architecture}",
+                        "version": version,
+                        "url": str(templar.template(found[f"__{what}_url"])),
+                        "sha256": str(templar.template(found[variable]).get(architecture, "")),
+                        "sha256_variable": f"{variable}['{architecture}']",
+                    }
+                )
+        return pins
+
+    def _load(self, role: str, file: str) -> dict[str, Any]:
+        path = ROLES / role / file
+        if not path.exists():
+            return {}
+        try:
+            content = self._loader.load_from_file(str(path), trusted_as_template=True)
+        except TypeError:  # before ansible-core 2.19 every string is a template
+            content = self._loader.load_from_file(str(path))
+        return dict(content or {})
+
+
+def _facts(architecture: str) -> dict[str, str]:
+    return {"architecture": architecture, "go_architecture": GO_ARCHITECTURES[architecture]}
