@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,9 @@ from typing import Any
 
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import render_role_docs
 
 LONGEST = 100
 # What runs on the controller, or nowhere: it costs the node nothing and has no result worth reporting.
@@ -236,14 +238,7 @@ def main(arguments: list[str] | None = None) -> int:
             problems += RoleCheck(path, public).run()
     for problem in problems:
         print(problem)
-    rendering = [
-        sys.executable,
-        str(Path(__file__).with_name("render_role_docs.py")),
-        "--check",
-        "--root",
-        str(options.root),
-    ]
-    stale = subprocess.run([*rendering, *options.roles], check=False).returncode
+    stale = render_role_docs.main(["--check", "--root", str(options.root), *options.roles])
     return int(bool(problems) or bool(stale))
 
 

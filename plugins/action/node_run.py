@@ -9,7 +9,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from ansible.errors import AnsibleConnectionFailure
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _run
@@ -46,22 +46,28 @@ class ActionModule(ActionBase):
         return answer
 
     def _begin(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
-        until = time.monotonic() + float(args.get("lock_timeout", 600))
+        until = time.monotonic() + _timeout(args)
+        wait, told = 0.0, ""
         while True:
+            answer = self._call({**args, "wait": wait}, variables)
             left = max(0.0, until - time.monotonic())
-            answer = self._call({**args, "wait": min(left, _TURN)}, variables)
             if answer.get("busy"):
                 if not left:
                     return {**answer, "failed": True}
                 time.sleep(min(left, _PAUSE))
                 continue
-            if answer.get("taken") or not answer.get("held") or not left:
+            if answer.get("taken") or not answer.get("held"):
                 return answer
             # It is held. If its holder is of this machine, we know better than the node whether it lives.
             holder = _run.Holder.from_dict(answer.get("holder"))
             alive = holder.alive()
             if alive is not None:
                 args.update(judged_run=holder.run_id, judged_alive=alive)
+            news = alive is False and told != holder.run_id
+            if not left and not news:
+                return answer
+            told = holder.run_id
+            wait = 0.0 if news else min(left, _TURN)
 
     def _end(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         check = bool(self._task.check_mode)
@@ -76,7 +82,7 @@ class ActionModule(ActionBase):
         return {**answer, "report": report}
 
     def _ended(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
-        until = time.monotonic() + float(args.get("lock_timeout", 600))
+        until = time.monotonic() + _timeout(args)
         try:
             answer = self._call(args, variables)
             while answer.get("busy") and time.monotonic() < until:
@@ -85,3 +91,11 @@ class ActionModule(ActionBase):
         except AnsibleConnectionFailure as error:
             return {"failed": True, "msg": f"the connection was lost at the end: {error}"}
         return answer
+
+
+def _timeout(args: dict[str, Any]) -> float:
+    found = args.get("lock_timeout", 600)
+    try:
+        return float(found)
+    except (TypeError, ValueError) as error:
+        raise AnsibleActionFail(f"lock_timeout is {found!r}; needed: a number of seconds") from error

@@ -17,6 +17,7 @@ from ansible.utils.display import Display
 from ansible_collections.pcluster.postboot.plugins.plugin_utils import _report
 
 _STATES = ("started", "failed", "stopped", "shown", "judged")
+_LOG_WIDTH = 160
 display = Display()
 
 
@@ -79,6 +80,7 @@ class ActionModule(ActionBase):
             if report is None and "__postboot_facts" not in theirs:
                 continue  # its turn has not come
             reports.append(report or _report.unreachable(host, _why_unreachable(theirs)))
+        reports = _report.in_order(reports)
         check = bool(self._task.check_mode)
         lines = [
             *_report.table(reports, _width(), check),
@@ -92,17 +94,24 @@ class ActionModule(ActionBase):
     def _judged(self, told: _report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
         report = (variables.get("__postboot_report") or {}).get("report") or {}
         if told.stopped:
-            cause = told.stopped.get("component")
-            return {"failed": True, "msg": f"{cause + ' failed: ' if cause else ''}{told.stopped['message']}"}
+            cause, lines = told.stopped.get("component"), str(told.stopped["message"]).splitlines() or [""]
+            more = f" (and {len(lines) - 1} more, see above)" if len(lines) > 1 else ""
+            return {"failed": True, "msg": f"{cause + ' failed: ' if cause else ''}{lines[0]}{more}"}
         if report.get("ended_badly"):
             return {"failed": True, "msg": report["ended_badly"]}
         return {"msg": "nothing stopped this node"}
 
 
 def _width() -> int:
-    # Without a terminal Ansible takes 79 columns, and whoever writes to a log may say better.
     wanted = os.environ.get("COLUMNS", "")
-    return int(wanted) if wanted.isdigit() else int(display.columns)
+    if wanted.isdigit():
+        return int(wanted)
+    try:
+        # Ansible takes a log for a terminal of 79 columns. A worker asks what its parent writes to.
+        terminal = os.readlink(f"/proc/{os.getppid()}/fd/1").startswith(("/dev/pts/", "/dev/tty", "/dev/console"))
+    except OSError:
+        terminal = True
+    return int(display.columns) if terminal else _LOG_WIDTH
 
 
 def _why_unreachable(theirs: Any) -> str:

@@ -26,7 +26,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, Any, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_files import CHUNK, Sink, open_regular
@@ -267,12 +267,12 @@ def _s3(url: str, timeout: float) -> Iterator[bytes]:
     except OSError as error:
         raise SourceError(f"{program} does not start ({error.strerror})") from error
     with process:
-        assert process.stdout is not None
+        pipe = cast(IO[bytes], process.stdout).fileno()
         try:
             while True:
-                if not select.select([process.stdout], [], [], timeout)[0]:
+                if not select.select([pipe], [], [], timeout)[0]:
                     raise SourceError(f"no bytes for {timeout:g} s", again=True)
-                chunk = os.read(process.stdout.fileno(), CHUNK)
+                chunk = os.read(pipe, CHUNK)
                 if not chunk:
                     break
                 yield chunk

@@ -9,7 +9,6 @@ program is needed, so none can ask for a terminal.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import re
 from collections.abc import Iterator
@@ -33,7 +32,7 @@ def crc24(data: bytes) -> int:
     crc = 0xB704CE
     for byte in data:
         crc ^= byte << 16
-        for _ in range(8):
+        for _bit in range(8):
             crc <<= 1
             if crc & 0x1000000:
                 crc ^= 0x1864CFB
@@ -73,7 +72,7 @@ def _dearmor_block(body: str) -> bytes:
     try:
         data = base64.b64decode(packed, validate=True)
         wanted = None if check is None else int.from_bytes(base64.b64decode(check, validate=True), "big")
-    except binascii.Error as error:
+    except ValueError as error:
         raise BadKey("its armor is damaged: it is not base64") from error
     if wanted is not None and crc24(data) != wanted:
         raise BadKey("its armor is damaged: the checksum differs")

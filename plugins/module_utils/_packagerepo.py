@@ -236,7 +236,7 @@ def download(url: str) -> bytes:
             time.sleep(_PAUSE * 2 ** (attempt - 1))
         try:
             agent = {"User-Agent": "pcluster.postboot (Ansible collection)"}
-            with urllib.request.urlopen(urllib.request.Request(url, headers=agent), timeout=30) as response:
+            with urllib.request.build_opener().open(urllib.request.Request(url, headers=agent), timeout=30) as response:
                 data: bytes = response.read(_LARGEST_KEY + 1)
         except urllib.error.HTTPError as error:
             reason = f"it answered {error.code} {error.reason}"

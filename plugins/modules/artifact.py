@@ -42,7 +42,8 @@ options:
       url:
         description:
           - Where upstream has it, an C(http), C(https), C(s3) or C(file) URL.
-          - A user and password in it are sent as basic authentication and never shown.
+          - A user and password in it are sent as basic authentication and never shown. A query is in no message either,
+            but Ansible itself writes arguments to the node's log, so no secret belongs there.
         type: str
         required: true
       sha256:

@@ -69,15 +69,15 @@ options:
     default: false
 attributes:
   check_mode:
-    description: Takes no lock and holds nothing, but says who holds the lock.
+    description: Can run in check mode.
     support: partial
+    details: It takes no lock and holds nothing, and warns when another run holds the lock.
   diff_mode:
     description: There is no difference to show, since nothing is changed for good.
     support: none
   idempotent:
     description: A run may begin more than once.
     support: full
-extends_documentation_fragment: []
 author:
   - The pcluster.postboot contributors (@pcluster)
 """
@@ -158,7 +158,11 @@ def begin(module: AnsibleModule, lock: _run.Lock, me: _run.Holder) -> dict[str, 
             f"let that run end, or remove {lock.path} if it is surely gone"
         )
         return answer
-    answer["msg"] = f"the lock was {outcome.how}"
+    answer["msg"] = "the node is ours"
+    if outcome.how in ("dead", "expired") and outcome.holder:
+        gone = "is dead" if outcome.how == "dead" else "gave no sign of life for too long (common_lock_lease)"
+        answer["msg"] = f"taken over from a run that {gone}: it was {outcome.holder.sentence(outcome.age)}"
+        module.warn(answer["msg"])
     manager = holds(params["package_manager"])
     try:
         answer["packages"] = manager.begin(params["hold_packages"]) if manager else []

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -142,6 +143,7 @@ def summarise(told: Told, variables: Mapping[str, Any], now: float, check: bool 
         "host": told.host,
         "cluster": told.node.get("cluster") or "",
         "node": told.node.get("node_name") or "",
+        "node_type": told.node.get("node_type") or "",
         "kind": _variables.kind_of_node(told.node),
         "started": _run.utc(begun),
         "finished": _run.utc(now),
@@ -152,6 +154,18 @@ def summarise(told: Told, variables: Mapping[str, Any], now: float, check: bool 
         "components": components,
         "changed": sum(entry["changed"] for entry in components),
     }
+
+
+def in_order(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return reports by cluster, the head node first, and node 2 before node 10. What nobody knows comes last."""
+    types = ("head", "login", "compute")
+
+    def key(report: Mapping[str, Any]) -> tuple[Any, ...]:
+        cluster, kind = report.get("cluster") or "", report.get("node_type")
+        numbers = [(int(part) if part.isdigit() else -1, part) for part in re.split(r"(\d+)", str(report["host"]))]
+        return (not cluster, cluster, types.index(kind) if kind in types else len(types), numbers)
+
+    return sorted(reports, key=key)
 
 
 def unreachable(host: str, why: str) -> dict[str, Any]:

@@ -71,6 +71,16 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer as the script says."""
+        with self.server.lock:
+            self.server.busy += 1
+            self.server.busiest = max(self.server.busiest, self.server.busy)
+        try:
+            self._serve()
+        finally:
+            with self.server.lock:
+                self.server.busy -= 1
+
+    def _serve(self) -> None:
         server, path = self.server, self.path.partition("?")[0]
         if path.startswith("http://"):  # we are somebody's proxy
             path = "/" + path.split("/", 3)[3]
@@ -170,6 +180,7 @@ class Server(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.released = threading.Event()
         self.scheme = "http"
+        self.busy = self.busiest = 0
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: clients go away here, and are killed."""

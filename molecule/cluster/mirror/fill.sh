@@ -39,7 +39,10 @@ docker_units() {
 }
 stage_engine() { stage; cp "$work/docker.io/usr/sbin/dockerd" "$work/docker.io/usr/sbin/docker-proxy" "$work/stage/usr/bin/"; cp "$work/tini/usr/bin/tini-static" "$work/stage/usr/bin/docker-init"; docker_units; }
 stage_cli() { stage; cp "$work/docker.io/usr/bin/docker" "$work/stage/usr/bin/"; }
-stage_containerd() { stage; cp "$work"/containerd/usr/bin/* "$work/stage/usr/bin/"; cp "$work"/runc/usr/sbin/runc "$work/stage/usr/bin/"; cp "$work"/containerd/lib/systemd/system/containerd.service "$work/stage/usr/lib/systemd/system/"; sed -i 's#/usr/sbin/#/usr/bin/#' "$work/stage/usr/lib/systemd/system/containerd.service"; }
+stage_nothing() { stage; mkdir -p "$work/stage/usr/share/doc/$1"; echo "A package without its program." > "$work/stage/usr/share/doc/$1/sandbox"; }
+stage_runc() { stage; cp "$work"/runc/usr/sbin/runc "$work/stage/usr/bin/"; }
+stage_containerd() { stage; cp "$work"/containerd/usr/bin/* "$work/stage/usr/bin/"; cp "$work"/containerd/lib/systemd/system/containerd.service "$work/stage/usr/lib/systemd/system/"; sed -i 's#/usr/sbin/#/usr/bin/#' "$work/stage/usr/lib/systemd/system/containerd.service"; }
+stage_containerd_io() { stage_containerd; cp "$work"/runc/usr/sbin/runc "$work/stage/usr/bin/"; }
 
 deb() {  # name version depends pool
   mkdir -p "$work/stage/DEBIAN" "$4"
@@ -52,13 +55,13 @@ Depends: $3
 Description: $1 (the distribution's program in upstream's packaging)
 EOF
   if [ "$1" = docker-ce ]; then
-    printf '#!/bin/sh\nset -e\ngetent group docker > /dev/null || groupadd --system docker\nif [ -d /run/systemd/system ]; then systemctl daemon-reload; systemctl enable --quiet --now docker.service; else systemctl enable --quiet docker.service; fi\n' > "$work/stage/DEBIAN/postinst"
+    printf '#!/bin/sh\nset -e\ngetent group docker > /dev/null || groupadd --system docker\nif [ -d /run/systemd/system ]; then systemctl daemon-reload; systemctl enable --quiet docker.service; systemctl start docker.service || true; else systemctl enable --quiet docker.service; fi\n' > "$work/stage/DEBIAN/postinst"
     chmod 0755 "$work/stage/DEBIAN/postinst"
   fi
   dpkg-deb --build --root-owner-group -Zgzip -z1 "$work/stage" "$4/$1_$2_$architecture.deb" > /dev/null
 }
 
-rpm_package() {  # name version requires destination
+rpm_package() {  # name version requires destination [further lines of its header]
   mkdir -p "$4" "$work/rpmbuild"
   (cd "$work/stage" && find . -type f -o -type l | sed 's#^\.##') > "$work/files"
   cat > "$work/$1.spec" << EOF
@@ -69,19 +72,20 @@ Summary: $1 (the distribution's program in upstream's packaging)
 License: Apache-2.0
 AutoReqProv: no
 ${3:+Requires: $3}
+${5:-}
 %description
 $1
 %files -f $work/files
 EOF
-  if [ "$1" = docker ]; then printf '%%post\ngetent group docker > /dev/null || groupadd --system docker\n' >> "$work/$1.spec"; fi
+  if [ "$1" = docker ] || [ "$1" = docker-ce ]; then printf '%%post\ngetent group docker > /dev/null || groupadd --system docker\n' >> "$work/$1.spec"; fi
   rpmbuild --quiet -bb --buildroot "$work/stage" --define "_topdir $work/rpmbuild" --define "_rpmdir $4" --define '_binary_payload w1.gzdio' --define '_build_id_links none' --define '__os_install_post %{nil}' --define '%_dbpath /tmp/rpmdb' "$work/$1.spec"
 }
 
 site=$top/download.docker.com/linux/ubuntu pool=$site/dists/noble/pool/stable/$architecture
 stage_engine; deb docker-ce "5:$docker_version-1~ubuntu.24.04~noble" "docker-ce-cli, containerd.io, libdevmapper1.02.1, iptables" "$pool"
 stage_cli; deb docker-ce-cli "5:$docker_version-1~ubuntu.24.04~noble" "libc6" "$pool"
-stage_containerd; deb containerd.io "$containerd_version-1" "libc6" "$pool"
-for plugin in buildx compose; do stage; mkdir -p "$work/stage/usr/libexec/docker/cli-plugins"; deb "docker-$plugin-plugin" "0.0.1-1~sandbox" "docker-ce-cli" "$pool"; done
+stage_containerd_io; deb containerd.io "$containerd_version-1" "libc6" "$pool"
+for plugin in buildx compose; do stage_nothing "docker-$plugin-plugin"; deb "docker-$plugin-plugin" "0.0.1-1~sandbox" "docker-ce-cli" "$pool"; done
 cp /debs/libdevmapper*.deb "$pool/"
 # The ':' of an epoch does not belong into a file name.
 for file in "$pool"/*:*; do mv "$file" "${file/5:/}"; done
@@ -93,16 +97,32 @@ gzip --keep --no-name "$binary/Packages"
 gpg --batch --quiet --clearsign --output "$site/dists/noble/InRelease" "$site/dists/noble/Release"
 cp "$work/key.asc" "$site/gpg"
 
-# Amazon Linux's own repository, which carries `docker` itself.
-machine=$(uname -m) core=$top/cdn.amazonlinux.com/al2023/core/mirrors/latest/$(uname -m)
-stage_engine; cp "$work/docker.io/usr/bin/docker" "$work/stage/usr/bin/"; sed -i '/^Wants=.*containerd/!b' "$work/stage/usr/lib/systemd/system/docker.service"
-rpm_package docker "$docker_version" "containerd" "$core"
+# Signs the packages of a dnf repository, and its lists.
+rpm_repository() {  # directory
+  find "$1" -name '*.rpm' -exec rpm --define "_gpg_name $fingerprint" --define '_gpg_digest_algo sha256' --define "__gpg /usr/bin/gpg" --addsign {} + > /dev/null
+  createrepo_c --quiet --no-database "$1"
+  gpg --batch --quiet --armor --detach-sign "$1/repodata/repomd.xml"
+}
+
+# Amazon Linux's own repository, which carries `docker` itself. bash is what the node has already; its rpm database, which is empty, does not know.
+core=$top/cdn.amazonlinux.com/al2023/core/mirrors/latest/$(uname -m)
+stage_engine; cp "$work/docker.io/usr/bin/docker" "$work/stage/usr/bin/"
+rpm_package docker "$docker_version" "containerd, runc, device-mapper-libs" "$core"
 stage_containerd; rpm_package containerd "$containerd_version" "" "$core"
+stage_runc; rpm_package runc "$(version_of runc)" "" "$core"
 stage; cp "$work"/libdevmapper1.02.1/lib/*/libdevmapper.so.1.02.1 "$work/stage/usr/lib/"; rpm_package device-mapper-libs 1.02 "" "$core"
-find "$core" -name '*.rpm' -exec rpm --define "_gpg_name $fingerprint" --define '_gpg_digest_algo sha256' --define "__gpg /usr/bin/gpg" --addsign {} + > /dev/null
-createrepo_c --quiet --no-database "$core"
-gpg --batch --quiet --armor --detach-sign "$core/repodata/repomd.xml"
+stage_nothing bash; rpm_package bash 5.2 "" "$core" "Provides: /bin/sh"
+rpm_repository "$core"
 cp "$work/key.asc" "$core/RPM-GPG-KEY-amazon-linux-2023"
+
+# Docker's repository for RHEL, where containerd.io and runc exclude each other.
+rhel=$top/download.docker.com/linux/rhel stable=$top/download.docker.com/linux/rhel/9/$(uname -m)/stable
+stage_engine; rpm_package docker-ce "$docker_version" "docker-ce-cli, containerd.io, device-mapper-libs" "$stable" "Conflicts: docker"
+stage_cli; rpm_package docker-ce-cli "$docker_version" "" "$stable" "Conflicts: docker"
+stage_containerd_io; rpm_package containerd.io "$containerd_version" "" "$stable" "Conflicts: containerd, runc"
+for plugin in buildx compose; do stage_nothing "docker-$plugin-plugin"; rpm_package "docker-$plugin-plugin" 0.0.1 "docker-ce-cli" "$stable"; done
+rpm_repository "$stable"
+cp "$work/key.asc" "$rhel/gpg"
 
 # A root file system small enough to run anywhere: what tests import into Docker as an image.
 mkdir -p "$work/rootfs/bin" "$top/sandbox" && cp "$work/busybox-static/bin/busybox" "$work/rootfs/bin/busybox" && for name in sh echo cat ls uname sleep; do ln -s busybox "$work/rootfs/bin/$name"; done

@@ -210,7 +210,7 @@ def big(site: Site) -> tuple[int, str]:
 def table_of(output: str) -> dict[str, dict[str, str]]:
     """Return {host: {component: cell}} of the printed table."""
     lines = output.splitlines()
-    start = next(n for n, line in enumerate(lines) if re.match(r"\s+gone\s+outside", line))
+    start = next(n for n, line in enumerate(lines) if re.match(r"\s+cpu\s+fine", line))
     places = [(match[0], match.start()) for match in re.finditer(r"\S+", lines[start])]
     ends = [start for _, start in places[1:]] + [None]
     return {

@@ -215,6 +215,15 @@ def test_without_the_event_botocore_reads() -> None:
     assert "NetworkInterfaces" in instances[0]  # all of it was parsed
 
 
+def test_what_is_large_is_never_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[bytes] = []
+    parse = xml.ElementTree.fromstring
+    monkeypatch.setattr(xml.ElementTree, "fromstring", lambda body: (parsed.append(body), parse(body))[1])
+    assert len(xml.read_instances(page("i-1", "i-2"))[0]) == 2
+    assert b"10.9.9.9" not in parsed[0]
+    assert b"deviceName" not in parsed[0]
+
+
 def test_cut_takes_whole_elements() -> None:
     assert xml.cut(b"<a><b>1</b>x<b>2</b></a>", b"b") == b"<a>x</a>"
     assert xml.cut(b"<a><b/></a>", b"b") == b"<a><b/></a>"

@@ -92,6 +92,17 @@ def test_a_dead_process_of_this_machine_holds_nothing(lock: _run.Lock, dead: _ru
     assert lock.take(OTHER, lease=1000).how == "dead"
 
 
+def test_a_process_that_nobody_has_waited_for_is_dead_too() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    holder = _run.Holder.of_process(child.pid, "push")
+    child.kill()
+    deadline = time.monotonic() + 5
+    while holder.alive() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert holder.alive() is False
+    child.wait()
+
+
 def test_a_process_number_that_was_used_again_is_another_process(lock: _run.Lock) -> None:
     mine = _run.Holder.of_process(os.getpid(), "push")
     lock.take(replace(mine, run_id="before", pid_started="7"), lease=1000)

@@ -113,6 +113,12 @@ class Lab:
         return counted
 
 
+def looks(path: Path) -> tuple[int, ...]:
+    """What changes when anybody writes or replaces a file."""
+    status = path.stat()
+    return status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 @pytest.fixture
 def server() -> Iterator[Any]:
     running = soak.Server({UP: PACKED, MIRRORED: PACKED})
@@ -139,13 +145,13 @@ def test_members_are_installed_on_a_fresh_host_and_then_left_alone(lab: Lab) -> 
     assert stat.S_IMODE((lab.dest / "tool").stat().st_mode) == 0o755
     assert (first["changed"], first["source"], first["bytes"]) == (True, "upstream", len(PACKED))
     assert first["files"] == [f"{lab.dest}/tool", f"{lab.dest}/doc/README"]
-    before = {path: path.stat() for path in lab.dest.rglob("*")}
+    before = {path: looks(path) for path in lab.dest.rglob("*")}
     lab.hits()
     again = lab.ok(lab.members())
     assert (again["changed"], again["source"], again["bytes"]) == (False, "installed", 0)
     assert again["files"] == first["files"]
     assert lab.hits() == {}
-    assert {path: path.stat() for path in lab.dest.rglob("*")} == before
+    assert {path: looks(path) for path in lab.dest.rglob("*")} == before
 
 
 def test_a_plain_file_gets_its_mode(lab: Lab) -> None:
@@ -167,14 +173,13 @@ def test_a_tree_appears_whole_and_keeps_the_times_of_its_files(lab: Lab) -> None
 def test_several_artifacts_in_one_task_come_at_once(lab: Lab) -> None:
     for number in range(4):
         lab.server.files[f"/n{number}"] = b"%d" % number
-        lab.server.script[f"/n{number}"] = ["slow"]  # 0.3 s each
+        lab.server.script[f"/n{number}"] = ["slow"]
     wanted = [
         {"name": f"n{n}", "url": lab.server.url(f"/n{n}"), "sha256": soak.sha256(b"%d" % n), "dest": f"{lab.dest}/{n}"}
         for n in range(4)
     ]
-    started = time.monotonic()
     result = lab.run(*wanted)
-    assert time.monotonic() - started < 0.9
+    assert lab.server.busiest > 1
     assert [one["name"] for one in result["artifacts"]] == ["n0", "n1", "n2", "n3"]
     assert lab.installed() == {"0": b"0", "1": b"1", "2": b"2", "3": b"3"}
 
@@ -196,13 +201,13 @@ def test_a_new_version_replaces_files_and_tree(lab: Lab) -> None:
     lab.server.files["/up/pkg-2.0.tar.gz"] = newer
     new = {"version": "2.0", "url": lab.server.url("/up/pkg-2.0.tar.gz"), "sha256": soak.sha256(newer)}
     wanted = [{"src": "*/bin/tool", "mode": "0755"}, {"src": "*/README", "dest": "doc/"}]
-    unchanged = (lab.dest / "doc/README").stat()
+    unchanged = looks(lab.dest / "doc/README")
     result = lab.run(lab.members(**{**new, "members": wanted}), lab.tree(name="tree", **new))
     assert [one["changed"] for one in result["artifacts"]] == [True, True]
     assert "version: 1.0" in result["diff"][0]["before"]
     assert "version: 2.0" in result["diff"][0]["after"]
     assert (lab.dest / "tool").read_bytes() == b"tool 2.0"
-    assert (lab.dest / "doc/README").stat() == unchanged  # the same bytes: not even touched
+    assert looks(lab.dest / "doc/README") == unchanged  # the same bytes: not even touched
     assert {path for path in lab.installed() if path.startswith("pkg/")} == {"pkg/bin/tool", "pkg/README"}
     assert lab.leftovers() == []
 
@@ -336,11 +341,11 @@ def test_a_file_that_is_there_already_needs_no_download(lab: Lab) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99}', '{"schema": 1, "name": "pkg"}', "\x00\xff"])
 def test_a_damaged_receipt_is_written_anew_and_no_file_is_touched(lab: Lab, text: str) -> None:
     lab.ok(lab.members())
-    before = (lab.dest / "tool").stat()
+    before = looks(lab.dest / "tool")
     (lab.state / "pkg.json").write_text(text, encoding="latin-1")
     result = lab.ok(lab.members())
     assert (result["changed"], result["source"]) == (False, "upstream")
-    assert (lab.dest / "tool").stat() == before
+    assert looks(lab.dest / "tool") == before
     assert lab.ok(lab.members())["source"] == "installed"
 
 

@@ -60,7 +60,9 @@ def test_the_second_names_the_first_in_one_line(run_module: Run, node: Path) -> 
 
 def test_what_the_controller_knows_takes_it_from_the_dead(run_module: Run, node: Path) -> None:
     begin(run_module, ALICE)
-    assert begin(run_module, BOB, judged_run="alice's", judged_alive=False)["how"] == "dead"
+    answer = begin(run_module, BOB, judged_run="alice's", judged_alive=False)
+    assert answer["how"] == "dead"
+    assert answer["msg"].startswith("taken over from a run that is dead: it was held by push from alice@ws (pid 123)")
 
 
 def test_check_mode_takes_nothing_and_says_who_is_there(run_module: Run, node: Path) -> None:

@@ -432,7 +432,7 @@ class _Web(http.server.BaseHTTPRequestHandler):
 def web():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Web)
     server.asked = 0
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield server
     server.shutdown()

@@ -170,6 +170,22 @@ def test_nodes_that_are_alike_share_a_column_when_there_are_too_many() -> None:
     ]
 
 
+def test_nodes_stand_in_the_order_in_which_people_think_of_them() -> None:
+    def node(host: str, cluster: str, kind: str) -> dict[str, Any]:
+        return {"host": host, "cluster": cluster, "node_type": kind}
+
+    reports = [
+        node("gone", "", ""),
+        node("c-10", "a", "compute"),
+        node("c-2", "a", "compute"),
+        node("b-head", "b", "head"),
+        node("9", "a", "compute"),
+        node("login", "a", "login"),
+        node("head", "a", "head"),
+    ]
+    assert [one["host"] for one in r.in_order(reports)] == ["head", "login", "9", "c-2", "c-10", "b-head", "gone"]
+
+
 def test_no_component_no_table() -> None:
     assert r.table([report()], 80) == []
 

@@ -51,6 +51,11 @@ def check(components: list[str], **values: Any) -> tuple[list[str], dict[str, v.
             "secret",
             "x is a value that is not shown; needed: one of a",
         ),
+        (
+            {"type": "list", "elements": "int", "no_log": True},
+            ["secret"],
+            "x is a value that is not shown; needed: a list",
+        ),
         ({"type": "int"}, "9" * 200 + "x", 'x is "' + "9" * 76 + "...; needed: a whole number"),
     ],
 )

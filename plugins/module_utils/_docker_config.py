@@ -1,0 +1,223 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Docker's daemon.json: what is in it, what it should become, and where Docker keeps its data.
+
+Others write to the same file (its user, nvidia-ctk), so what they put there stays.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import tempfile
+from typing import Any, NamedTuple
+
+from ansible_collections.pcluster.postboot.plugins.module_utils._node_storage import parse_mounts
+
+DEFAULT_ROOT = "/var/lib/docker"
+CONTAINERD_ROOT = "/var/lib/containerd"
+MOUNTS = "/proc/self/mounts"
+AUTO = "auto"
+# Docker's overlay2 works on none of these.
+_NETWORK_TYPES = {
+    *("lustre", "nfs", "nfs4", "efs", "cifs", "smb3", "beegfs", "weka", "wekafs", "gpfs", "ceph", "glusterfs"),
+    *("autofs", "afs", "9p"),
+}
+
+
+class DockerError(Exception):
+    """What is wrong, on one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class Root(NamedTuple):
+    """Where Docker's data is to be: `path` is what daemon.json shall say, None if it says nothing."""
+
+    path: str | None
+    name: str  # who says so, for messages
+    moved: bool  # whether this changes what daemon.json said so far
+
+
+def read(path: str) -> tuple[str, dict[str, Any]]:
+    """Return the text of daemon.json and what it means; an absent or empty one means nothing."""
+    try:
+        with open(path, "rb") as stream:
+            text = stream.read().decode("utf-8-sig")
+    except FileNotFoundError:
+        return "", {}
+    except UnicodeDecodeError as error:
+        raise DockerError(f"{path} is not UTF-8 text ({error.reason}); correct it, or move it away") from error
+    if not text.strip():
+        return text, {}
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}: {error.msg}"
+        raise DockerError(f"{path} is no valid JSON ({where}); correct it, or move it away") from error
+    if not isinstance(found, dict):
+        raise DockerError(f"{path} holds {json.dumps(found)[:40]}, needed is an object in braces; move it away")
+    return text, found
+
+
+def merged(there: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Put settings over what is there: dictionaries are merged, everything else is replaced, and None removes a key."""
+    result = dict(there)
+    for key, value in settings.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            before = result.get(key)
+            result[key] = merged(before if isinstance(before, dict) else {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+def _folders(path: str) -> list[str]:
+    try:
+        return [entry.name for entry in os.scandir(path)]
+    except OSError:
+        return []
+
+
+def holds_data(root: str = DEFAULT_ROOT, containerd: str = CONTAINERD_ROOT) -> bool:
+    """Tell whether containers, images or volumes lie in a data root, or images in containerd's own."""
+    if _folders(f"{root}/containers") or _folders(f"{containerd}/io.containerd.content.v1.content/blobs/sha256"):
+        return True
+    if any(_folders(f"{root}/image/{driver}/layerdb/sha256") for driver in _folders(f"{root}/image")):
+        return True
+    return bool(set(_folders(f"{root}/volumes")) - {"metadata.db", "backingFsBlockDev"})
+
+
+def choose_root(wanted: str, settings: dict[str, Any], there: dict[str, Any], path: str, scratch: str | None) -> Root:
+    """Decide where Docker's data is to be; see the documentation of data_root."""
+    found = there.get("data-root")
+    if "data-root" in settings:
+        value = settings["data-root"]
+        if wanted not in ("", AUTO) and value != wanted:
+            raise DockerError(
+                f"docker_data_root is {wanted}, and data-root in docker_daemon_config is {value}; set only one of them"
+            )
+        wanted, name = value or "", "data-root in docker_daemon_config"
+        if not value:
+            return Root(None, name, bool(found))
+    elif wanted == AUTO:
+        if found or not scratch or holds_data():
+            return Root(found, f"data-root in {path}", False)
+        wanted, name = os.path.join(scratch, "docker"), "docker_data_root"
+    elif not wanted:
+        return Root(found, f"data-root in {path}", False)
+    else:
+        name = "docker_data_root"
+    if not isinstance(wanted, str) or not os.path.isabs(wanted):
+        raise DockerError(f"{name} is {wanted!r}; needed is an absolute path, empty, or {AUTO}")
+    return Root(wanted, name, wanted != found)
+
+
+def file_system(path: str) -> tuple[str, str]:
+    """Return the mount point and the type of the file system on which a path lies, without touching the path."""
+    with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as stream:
+        mounts = parse_mounts(stream.read())
+    best = ("/", "")
+    for mount in mounts:
+        point = mount["path"].rstrip("/")
+        # Of several on one mount point the last is seen; an automount's stand-in is overlaid by the real one.
+        if (path + "/").startswith(point + "/") and len(point or "/") >= len(best[0]):
+            best = (point or "/", mount["type"])
+    return best
+
+
+def require_local(root: Root, scratch: str | None) -> None:
+    """Refuse a data root on a network file system, also where links lead to one."""
+    path = os.path.normpath(root.path or DEFAULT_ROOT)
+    subject = f"{root.name} is {root.path}" if root.path else f"Docker's data would lie in {DEFAULT_ROOT}"
+    # First by name alone: asking a dead file system where a link leads would never end.
+    _require_local(path, subject, scratch)
+    real = os.path.realpath(path)
+    if real != path:
+        _require_local(real, f"{subject}, which leads to {real}", scratch)
+
+
+def _require_local(path: str, subject: str, scratch: str | None) -> None:
+    point, kind = file_system(path)
+    if kind in _NETWORK_TYPES or kind.startswith("fuse."):
+        raise DockerError(
+            f"{subject}, on {kind} (mounted at {point}), where Docker's storage does not work; needed is a disk of "
+            f"this node's own: set docker_data_root, for example to {scratch or '/scratch'}/docker"
+        )
+
+
+def with_root(config: dict[str, Any], root: Root) -> dict[str, Any]:
+    """Put the data root into a configuration.
+
+    The image store of Docker 29 keeps images in containerd's folder, wherever the data root is. Where the data root is
+    moved, that store is switched off unless somebody has decided on it, so that images go to the data root too.
+    """
+    result = dict(config)
+    if root.path is None:
+        result.pop("data-root", None)
+        return result
+    result["data-root"] = root.path
+    features = config.get("features")
+    if root.moved and (features is None or isinstance(features, dict)):
+        result["features"] = {"containerd-snapshotter": False, **(features or {})}
+    return result
+
+
+def text_of(config: dict[str, Any]) -> str:
+    """Return a configuration as it stands in the file, indented as nvidia-ctk does it."""
+    return json.dumps(config, indent=4, ensure_ascii=False) + "\n"
+
+
+def validate(dockerd: str, config: dict[str, Any], path: str) -> None:
+    """Let dockerd itself read a configuration; one that is too old to do so (before 23) is not asked."""
+    with tempfile.TemporaryDirectory(prefix="postboot-docker-") as folder:
+        candidate = os.path.join(folder, os.path.basename(path))
+        with open(candidate, "w", encoding="utf-8") as stream:
+            stream.write(text_of(config))
+        try:
+            done = subprocess.run(
+                [dockerd, "--validate", "--config-file", candidate],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                encoding="utf-8",
+                errors="replace",
+                timeout=60,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise DockerError(f"'{dockerd} --validate' did not end within 60 s") from error
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    if done.returncode == 0 or any("unknown flag: --validate" in line for line in lines):
+        return
+    said = (lines or [f"exit status {done.returncode}"])[-1].replace(candidate, path)
+    said = said.replace(f"unable to configure the Docker daemon with file {path}: ", "")
+    raise DockerError(f"dockerd would not take {path} as it is to be: {said}; see docker_daemon_config")
+
+
+def write(path: str, text: str) -> None:
+    """Put daemon.json in place in one step, with the mode that it had."""
+    path = os.path.realpath(path)
+    folder, name = os.path.split(path)
+    os.makedirs(folder, mode=0o755, exist_ok=True)
+    try:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+    except FileNotFoundError:
+        mode = 0o644
+    temporary = os.path.join(folder, f".{name}.postboot")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fchmod(stream.fileno(), mode)
+            os.fsync(stream.fileno())
+        os.rename(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise

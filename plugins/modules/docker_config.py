@@ -1,0 +1,208 @@
+#!/usr/bin/python
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The module pcluster.postboot.docker_config."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: docker_config
+short_description: Write Docker's daemon.json, and say what has to follow
+version_added: 0.1.0
+description:
+  - Puts settings over what C(daemon.json) says already. Keys that its user, C(nvidia-ctk) or anybody else put there
+    stay, and the file is only written when it comes to mean something else.
+  - Looks at the Docker that is there, and says in RV(install) and RV(hold) what a role has to do next. It installs and
+    restarts nothing itself.
+  - Nothing is written when the file that is there is no JSON, when Docker's data would lie on a network file system,
+    or when C(dockerd --validate) refuses the result. A dockerd older than 23 is not asked.
+options:
+  path:
+    description:
+      - The file.
+    type: path
+    default: /etc/docker/daemon.json
+  settings:
+    description:
+      - What the file shall say. Dictionaries are merged at every depth, everything else is replaced, and a key whose
+        value is V(null) is removed.
+    type: dict
+    default: {}
+  data_root:
+    description:
+      - Where Docker keeps images, containers and volumes.
+      - V(auto) leaves it where the file says, or where Docker has data already; else it is C(docker) below O(scratch),
+        or Docker's own default without one.
+      - Empty leaves it as the file says.
+      - When it is moved, the image store of Docker 29, which keeps images in C(/var/lib/containerd) whatever the data
+        root is, is switched off by C(features.containerd-snapshotter), unless O(settings) or the file decide on it.
+    type: str
+    default: ""
+  scratch:
+    description:
+      - Folder on local scratch storage.
+    type: path
+  package_manager:
+    description:
+      - Whose records tell what is installed.
+    type: str
+    choices: [apt, dnf]
+    default: apt
+  packages:
+    description:
+      - Packages that shall be there; the first is the one that brings dockerd. Without any, RV(install) is never due.
+    type: list
+    elements: str
+    default: []
+  conflicts:
+    description:
+      - Packages that cannot stay beside O(packages).
+    type: list
+    elements: str
+    default: []
+  version:
+    description:
+      - Version of the first package that shall be there, or the beginning of one, such as V(29). Empty accepts any.
+    type: str
+    default: ""
+  fresh_version:
+    description:
+      - What counts as O(version) where there is no Docker yet.
+    type: str
+    default: ""
+  upgrade:
+    description:
+      - Whether a Docker that is there shall be replaced by a newer one, or by one of O(packages).
+    type: bool
+    default: false
+  replace:
+    description:
+      - Whether O(conflicts) may be removed. Otherwise the task fails when some are installed and RV(install) is due.
+    type: bool
+    default: false
+  restart:
+    description:
+      - When a running Docker may be restarted. V(auto) means when no container would be stopped by it.
+    type: str
+    choices: [auto, always, never]
+    default: auto
+attributes:
+  check_mode:
+    description: Can run in check mode and return what would change without changing it.
+    support: full
+  diff_mode:
+    description: Will return details on what has changed when in diff mode.
+    support: full
+  idempotent:
+    description: When run twice in a row, the second run changes nothing.
+    support: full
+  platform:
+    description: Target systems.
+    support: full
+    platforms: linux
+author:
+  - The pcluster.postboot contributors (@pcluster)
+"""
+
+EXAMPLES = r"""
+- name: Keep Docker's data on the NVMe disks, and its containers running while it is restarted
+  pcluster.postboot.docker_config:
+    settings:
+      live-restore: true
+    data_root: auto
+    scratch: "{{ ansible_facts['pcluster']['scratch'] or omit }}"
+  register: docker
+
+- name: Docker runs
+  pcluster.postboot.systemd_unit:
+    name: docker.service
+    enabled: true
+    state: "{{ 'present' if docker.hold else 'started' }}"
+    restart_on: [/etc/docker/daemon.json, /usr/bin/dockerd]
+
+- name: Add a runtime, and forget a registry mirror
+  pcluster.postboot.docker_config:
+    settings:
+      runtimes:
+        nvidia:
+          path: nvidia-container-runtime
+      registry-mirrors: null
+"""
+
+RETURN = r"""
+settings:
+  description: What the file says afterwards, or in check mode would.
+  type: dict
+  returned: success
+  sample: {live-restore: true, data-root: /scratch/docker}
+data_root:
+  description: Where Docker's data lies once it has been started with that.
+  type: str
+  returned: success
+  sample: /scratch/docker
+install:
+  description: >-
+    Whether packages have to be installed (C(due)) and C(why); which C(version) of the first one (or its beginning,
+    or none), whether the C(latest) of these is wanted, whether that C(replaces) a Docker that works, and what is
+    C(in_the_way).
+  type: dict
+  returned: success
+  sample: {due: true, why: Docker is not installed, version: "29", latest: false, replaces: false, in_the_way: []}
+interrupted:
+  description: Whether dpkg was killed at work, so that C(dpkg --configure -a) has to come before any installation.
+  type: bool
+  returned: success
+hold:
+  description: Whether Docker runs and may not be restarted.
+  type: bool
+  returned: success
+why_hold:
+  description: Why RV(hold) is true.
+  type: str
+  returned: success
+  sample: 2 containers run in it, which would be stopped
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _docker, _docker_config, _run
+
+
+def main() -> None:
+    """Run the module."""
+    words = {"type": "list", "elements": "str", "default": []}
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "default": "/etc/docker/daemon.json"},
+            "settings": {"type": "dict", "default": {}},
+            "data_root": {"type": "str", "default": ""},
+            "scratch": {"type": "path"},
+            "package_manager": {"type": "str", "choices": ["apt", "dnf"], "default": "apt"},
+            "packages": words,
+            "conflicts": words,
+            "version": {"type": "str", "default": ""},
+            "fresh_version": {"type": "str", "default": ""},
+            "upgrade": {"type": "bool", "default": False},
+            "replace": {"type": "bool", "default": False},
+            "restart": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
+        },
+        supports_check_mode=True,
+    )
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in module.params.items()}
+    _run.heartbeat()
+    try:
+        outcome = _docker.apply(_docker.Request(check=module.check_mode, **given))
+    except _docker_config.DockerError as error:
+        module.fail_json(msg=str(error))
+    except OSError as error:
+        module.fail_json(msg=f"{given['path']}: {error}")
+    for warning in outcome.warnings:
+        module.warn(warning)
+    result = outcome._asdict()
+    del result["warnings"]
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

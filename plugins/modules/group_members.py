@@ -1,0 +1,90 @@
+#!/usr/bin/python
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The module pcluster.postboot.group_members."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: group_members
+short_description: Add users to a group of the node
+version_added: 0.1.0
+description:
+  - Adds users to a group in one task.
+  - Never makes a user, so a misspelt name is an error. Users may come from LDAP or another directory service.
+  - Nobody is taken out of the group.
+options:
+  group:
+    description:
+      - The group. It must be there, except in check mode.
+    type: str
+    required: true
+  users:
+    description:
+      - Names of users.
+    type: list
+    elements: str
+    required: true
+attributes:
+  check_mode:
+    description: Can run in check mode and return what would change without changing it.
+    support: full
+  diff_mode:
+    description: Will return details on what has changed when in diff mode.
+    support: full
+  idempotent:
+    description: When run twice in a row, the second run changes nothing.
+    support: full
+  platform:
+    description: Target systems.
+    support: full
+    platforms: linux
+author:
+  - The pcluster.postboot contributors (@pcluster)
+"""
+
+EXAMPLES = r"""
+- name: Let some users use Docker, which makes them as powerful as root
+  pcluster.postboot.group_members:
+    group: docker
+    users: [alice, bob]
+"""
+
+RETURN = r"""
+added:
+  description: Users that were added, or in check mode would be.
+  type: list
+  elements: str
+  returned: success
+  sample: [alice]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _group_members, _run
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "group": {"type": "str", "required": True},
+            "users": {"type": "list", "elements": "str", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    group, users = module.params["group"], module.params["users"]
+    _run.heartbeat()
+    try:
+        due = _group_members.due(group, users, module.check_mode)
+        if not module.check_mode:
+            _group_members.add(group, due)
+    except (_group_members.GroupError, OSError) as error:
+        module.fail_json(msg=str(error))
+    diff = {"before_header": group, "after_header": group, "before": "", "after": "".join(f"{u}\n" for u in due)}
+    module.exit_json(changed=bool(due), added=due, diff=diff if due else {})
+
+
+if __name__ == "__main__":
+    main()
