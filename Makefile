@@ -49,7 +49,7 @@ lint: | setup  ## Run the linters and the repository's own checks
 	@$(ENV) mypy
 	@$(ENV) python scripts/check_roles.py
 	@$(ENV) python scripts/render_role_docs.py --check
-	@$(ENV) scripts/sanity.sh
+	@$(ENV) scripts/check_collection.sh
 
 unit: | setup  ## Run the unit tests
 	@$(ENV) python -m pytest tests/unit

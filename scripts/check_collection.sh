@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Checks the collection as Galaxy would take it: ansible-test sanity, ansible-galaxy build, galaxy-importer.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# ansible-test insists on a path that ends like this, and lists files through git.
+copy=.venv/check/ansible_collections/pcluster/postboot
+rm -rf .venv/check && mkdir -p "$copy"
+git ls-files --cached --others --exclude-standard -z CHANGELOG.rst LICENSE README.md changelogs docs galaxy.yml inventory meta playbooks plugins roles |
+  while IFS= read -r -d '' file; do
+    if [ -e "$file" ]; then cp --parents -P "$file" "$copy"; fi
+  done
+# ansible-test would download pip's bootstrap script for the environments of its tests; Python's own ensurepip does the same offline.
+shim=$HOME/.ansible/test/cache/get_pip_24_2.py
+[ -e "$shim" ] || { mkdir -p "$(dirname "$shim")" && echo 'import ensurepip; ensurepip.bootstrap(upgrade=True, default_pip=True)' > "$shim"; }
+
+cd "$copy"
+git init --quiet . && git add --all
+log=../../../sanity.log
+if ! ansible-test sanity --python "$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')" > "$log" 2>&1; then
+  grep -E '^(ERROR|FATAL|See)|^[a-z-]+$' "$log" || cat "$log"
+  exit 1
+fi
+echo "ansible-test sanity: $(grep -c '^Running sanity test' "$log") tests passed"
+
+ansible-galaxy collection build --output-path ../../.. > /dev/null
+cd ../../..
+if ! python3 -m galaxy_importer.main pcluster-postboot-*.tar.gz > importer.log 2>&1; then
+  tail -n 5 importer.log
+  exit 1
+fi
+grep -E '^(ERROR|WARNING)' importer.log || echo "galaxy-importer: $(basename pcluster-postboot-*.tar.gz) imported without a warning"
