@@ -321,17 +321,19 @@ class Sandbox:
                 if n["type"] == "Compute" and (n["name"] in names if names else not n.get("spare"))
             ]
             for node in computes:
-                if self.slurm_state(cluster, node) in ("IDLE", "ALLOCATED", "MIXED"):
+                up = self.slurm_state(cluster, node) in ("IDLE", "ALLOCATED", "MIXED")
+                if up and self.slurm_address(cluster, node) == node["address"]:
                     continue
                 self.deadline(
                     f"{cluster['name']}: slurmctld",
                     lambda c=cluster: not self.slurm_command(c, "scontrol ping").returncode,
                 )
                 at = f"NodeName={node['name']} NodeAddr={node['address']} NodeHostname={node['name']}"
-                self.slurm_command(cluster, f"scontrol update {at} State=POWER_UP")
-                self.podman("exec", PREFIX + node["name"], "systemctl", "restart", "slurmd")
-                self.deadline(f"{node['name']} in Slurm", lambda c=cluster, n=node: self.slurm_state(c, n) == "IDLE")
-                print(f"{node['name']} is idle in Slurm")
+                self.slurm_command(cluster, f"scontrol update {at}")
+                if not up:
+                    self.podman("exec", PREFIX + node["name"], "systemctl", "restart", "slurmd")
+                    self.deadline(f"{node['name']} in Slurm", lambda c=cluster, n=node: self.slurm_state(c, n) == "IDLE")
+                print(f"{node['name']} is idle in Slurm, at {node['address']}")
 
     def slurm_command(self, cluster: dict[str, Any], command: str) -> subprocess.CompletedProcess[str]:
         return self.podman("exec", PREFIX + cluster["head"]["name"], "bash", "-lc", command, check=False)
@@ -342,6 +344,10 @@ class Sandbox:
         ).stdout.split()
         return states[0].upper() if states else ""
 
+    def slurm_address(self, cluster: dict[str, Any], node: dict[str, Any]) -> str:
+        words = self.slurm_command(cluster, f"scontrol --oneliner show node {node['name']}").stdout.split()
+        return next((word.partition("=")[2] for word in words if word.startswith("NodeAddr=")), "")
+
     def deadline(self, what: str, done: Any, seconds: float = 60) -> None:
         end = time.monotonic() + seconds
         while not done():
@@ -350,21 +356,26 @@ class Sandbox:
             time.sleep(0.5)
 
     def join(self, name: str) -> None:
-        """Boot one of the spares."""
+        """Boot one of the spares, as when a job needs it: Slurm asks for it, and then it appears."""
+        node = self.node(name)
+        cluster = self.clusters[node["cluster"]]
+        # One that has left lately is not powered up before Slurm is done with powering it down.
+        self.deadline(f"{name}: power-down", lambda: not self.slurm_state(cluster, node).endswith("%"), seconds=180)
+        self.slurm_command(cluster, f"scontrol update NodeName={name} State=POWER_UP")
         self.register(name)
         self.boot_node(self.node(name), self.running())
         self.wait_for_systemd(name)
         self.slurm(name)
 
     def leave(self, name: str) -> None:
-        """End a spare as ParallelCluster does: power it down in Slurm, terminate the instance."""
+        """End a spare as ParallelCluster does: Slurm powers it down, and then the instance is terminated."""
         node = self.node(name)
-        self.slurm_command(
-            self.clusters[node["cluster"]],
-            f"scontrol update NodeName={name} State=POWER_DOWN_FORCE NodeAddr={name} NodeHostname={name}",
-        )
+        cluster = self.clusters[node["cluster"]]
+        self.slurm_command(cluster, f"scontrol update NodeName={name} State=POWER_DOWN_FORCE")
+        self.deadline(f"{name}: power-down", lambda: self.slurm_state(cluster, node).endswith(("%", "~")))
         self.podman("rm", "--force", "--ignore", "--volumes", "--time=0", PREFIX + name)
         self.aws.terminate(node)
+        print(f"{name} has left")
 
     def register(self, *names: str) -> None:
         """Hold the nodes and the decoys as instances in the AWS API, and remember the nodes' instance ids."""

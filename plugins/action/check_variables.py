@@ -26,6 +26,31 @@ _YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "roles")
 
 
+def read_roles() -> dict[str, _variables.Role]:
+    """Read the roles of this collection. One that cannot be read has no options, and Ansible itself will say why."""
+    roles = {}
+    for name in sorted(os.listdir(_ROLES)):
+        specs = _read(name, "meta/argument_specs.yml").get("argument_specs")
+        if isinstance(specs, Mapping):
+            options = (specs.get("main") or {}).get("options") or {}
+            roles[name] = _variables.Role(name, options, _read(name, "defaults/main.yml"), _read(name, "vars/main.yml"))
+    return roles
+
+
+def _read(role: str, file: str) -> Mapping[str, Any]:
+    # The plain loader: Ansible's own is several times slower.
+    try:
+        with open(os.path.join(_ROLES, role, file), encoding="utf-8") as handle:
+            found = yaml.load(handle, Loader=_YamlLoader)
+    except (OSError, yaml.YAMLError):
+        return {}
+    return found if isinstance(found, Mapping) else {}
+
+
+# Read when this file is imported, which happens before Ansible forks: once a run, and not once for each host.
+_ROLES_READ = read_roles()
+
+
 class ActionModule(ActionBase):
     """Say what is wrong with the variables, and what will become of each component."""
 
@@ -36,7 +61,7 @@ class ActionModule(ActionBase):
         """Run on the controller."""
         variables = task_vars or {}
         result = super().run(tmp, variables)
-        _, args = self.validate_argument_spec(
+        _validation, args = self.validate_argument_spec(
             argument_spec={
                 "components": {"type": "list", "elements": "str"},
                 "require_cluster": {"type": "bool", "default": True},
@@ -53,7 +78,7 @@ class ActionModule(ActionBase):
         why = _variables.why_stopped(node, args["require_cluster"])
         if why:
             return {**result, "failed": True, "msg": why}
-        roles = self._roles()
+        roles = _ROLES_READ
         components = args["components"]
         if components is None:
             components = _of_play(variables, roles)
@@ -66,29 +91,6 @@ class ActionModule(ActionBase):
             return {**result, "failed": True, "msg": "\n".join(checker.errors)}
         record["components"] = {name: plan.as_dict() for name, plan in plans.items()}
         return {**result, "msg": f"{sum(plan.run for plan in plans.values())} of {len(plans)} components will run"}
-
-    def _roles(self) -> dict[str, _variables.Role]:
-        roles = {}
-        for name in sorted(os.listdir(_ROLES)):
-            specs = self._load(name, "meta/argument_specs.yml")
-            if specs:
-                main = (specs.get("argument_specs") or {}).get("main") or {}
-                roles[name] = _variables.Role(
-                    name,
-                    main.get("options") or {},
-                    self._load(name, "defaults/main.yml"),
-                    self._load(name, "vars/main.yml"),
-                )
-        return roles
-
-    def _load(self, role: str, file: str) -> Mapping[str, Any]:
-        # The plain loader: Ansible's own is several times slower, and this is done on every run for every host.
-        try:
-            with open(os.path.join(_ROLES, role, file), encoding="utf-8") as handle:
-                found = yaml.load(handle, Loader=_YamlLoader)
-        except FileNotFoundError:
-            return {}
-        return found if isinstance(found, Mapping) else {}
 
     def _checker(self, roles: dict[str, _variables.Role], variables: dict[str, Any]) -> _variables.Checker:
         everything: dict[str, Any] = {}

@@ -31,7 +31,7 @@ class ActionModule(ActionBase):
         """Run on the controller."""
         variables = task_vars or {}
         result: dict[str, Any] = super().run(tmp, variables)
-        _, args = self.validate_argument_spec(
+        _validation, args = self.validate_argument_spec(
             argument_spec={
                 "state": {"type": "str", "choices": list(_STATES), "required": True},
                 "component": {"type": "str"},
@@ -52,7 +52,8 @@ class ActionModule(ActionBase):
         return answer
 
     def _failed(self, told: _report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
-        task = str((variables.get("ansible_failed_task") or {}).get("name") or "").split(" : ", 1)[-1]
+        task = str((variables.get("ansible_failed_task") or {}).get("name") or "")
+        task = task.split(" : ", 1)[-1].split(" | ", 1)[-1]  # the role's name and the file's
         what = _report.message(variables.get("ansible_failed_result"))
         failures = dict(told.failures)
         if _report.note_failure(dict(told.record), failures, component, task, what):

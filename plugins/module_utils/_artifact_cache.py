@@ -139,10 +139,12 @@ class Cache:
             size = self._read(sha256, sink)
             lease = self._claim(watch) if size is None else None
             if lease is not None:
-                size = self._read(sha256, sink)  # it may have come between the last look and the lease
-                if size is None:
-                    return None, lease
-                lease.release()
+                with contextlib.ExitStack() as stack:
+                    stack.callback(lease.release)
+                    size = self._read(sha256, sink)  # it may have come between the last look and the lease
+                    if size is None:
+                        stack.pop_all()
+                        return None, lease
             if size is not None:
                 self._tidy(sha256)
                 return size, None

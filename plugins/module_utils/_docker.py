@@ -18,6 +18,7 @@ class Request(NamedTuple):
     settings: dict[str, Any] | None = None
     data_root: str = ""
     scratch: str | None = None
+    shared: dict[str, str] | None = None
     package_manager: str = "apt"
     packages: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
@@ -48,7 +49,7 @@ def apply(request: Request) -> Outcome:
     settings = request.settings or {}
     text, there = config.read(request.path)
     root = config.choose_root(request.data_root, settings, there, request.path, request.scratch)
-    config.require_local(root, request.scratch)
+    config.require_local(root, request.scratch, request.shared or {})
     after = config.with_root(config.merged(there, settings), root)
     changed = after != there
 
@@ -72,7 +73,7 @@ def apply(request: Request) -> Outcome:
         settings=after,
         data_root=root.path or config.DEFAULT_ROOT,
         install=install._asdict(),
-        interrupted=request.package_manager == "apt" and engine.dpkg_interrupted(),
+        interrupted=request.package_manager == "apt" and bool(engine.dpkg_unfiled()),
         hold=bool(why_hold),
         why_hold=why_hold,
         warnings=[*refusal, *_left(request.path, why_hold if now and (changed or due) else "")],
@@ -96,9 +97,7 @@ def _install(request: Request, now: engine.Running | None, program: str | None) 
         return install, []
     why = engine.may_replace(request.restart, now) if install.replaces else ""
     if why:
-        line = (
-            f"Docker was left as it is ({install.why}): {why}; set docker_restart to always, or run again when it idles"
-        )
+        line = f"Docker was left as it is ({install.why}): {why}"
         return engine.Install(False, line), [line]
     if install.in_the_way and not request.replace:
         raise DockerError(
@@ -111,7 +110,4 @@ def _install(request: Request, now: engine.Running | None, program: str | None) 
 def _left(path: str, why: str) -> list[str]:
     if not why:
         return []
-    return [
-        f"Docker was not restarted, so it does not use what changed in {path} or in its program: {why}; set "
-        "docker_restart to always, or run again when it idles"
-    ]
+    return [f"Docker was not restarted, so it does not use what changed in {path} or in its program: {why}"]

@@ -118,32 +118,41 @@ def choose_root(wanted: str, settings: dict[str, Any], there: dict[str, Any], pa
     return Root(wanted, name, wanted != found)
 
 
-def file_system(path: str) -> tuple[str, str]:
-    """Return the mount point and the type of the file system on which a path lies, without touching the path."""
+def _on(path: str, point: str) -> bool:
+    return (path + "/").startswith(point.rstrip("/") + "/")
+
+
+def file_system(path: str, shared: dict[str, str]) -> tuple[str, str]:
+    """Return the mount point and the type of the file system on which a path lies, without touching the path.
+
+    A file system that the cluster shares is one even while it is not mounted.
+    """
+    for point, kind in shared.items():
+        if kind in _NETWORK_TYPES and _on(path, point):
+            return point, kind
     with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as stream:
         mounts = parse_mounts(stream.read())
     best = ("/", "")
     for mount in mounts:
-        point = mount["path"].rstrip("/")
-        # Of several on one mount point the last is seen; an automount's stand-in is overlaid by the real one.
-        if (path + "/").startswith(point + "/") and len(point or "/") >= len(best[0]):
-            best = (point or "/", mount["type"])
+        # Of several on one mount point the last is seen, and the real one lies over an automount's stand-in.
+        if _on(path, mount["path"]) and len(mount["path"]) >= len(best[0]):
+            best = (mount["path"], mount["type"])
     return best
 
 
-def require_local(root: Root, scratch: str | None) -> None:
+def require_local(root: Root, scratch: str | None, shared: dict[str, str]) -> None:
     """Refuse a data root on a network file system, also where links lead to one."""
     path = os.path.normpath(root.path or DEFAULT_ROOT)
     subject = f"{root.name} is {root.path}" if root.path else f"Docker's data would lie in {DEFAULT_ROOT}"
     # First by name alone: asking a dead file system where a link leads would never end.
-    _require_local(path, subject, scratch)
+    _require_local(path, subject, scratch, shared)
     real = os.path.realpath(path)
     if real != path:
-        _require_local(real, f"{subject}, which leads to {real}", scratch)
+        _require_local(real, f"{subject}, which leads to {real}", scratch, shared)
 
 
-def _require_local(path: str, subject: str, scratch: str | None) -> None:
-    point, kind = file_system(path)
+def _require_local(path: str, subject: str, scratch: str | None, shared: dict[str, str]) -> None:
+    point, kind = file_system(path, shared)
     if kind in _NETWORK_TYPES or kind.startswith("fuse."):
         raise DockerError(
             f"{subject}, on {kind} (mounted at {point}), where Docker's storage does not work; needed is a disk of "

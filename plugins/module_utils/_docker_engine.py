@@ -64,17 +64,23 @@ class Install(NamedTuple):
 
 
 def _dpkg_packages(names: set[str]) -> Packages:
-    try:
-        with open(f"{DPKG}/status", "rb") as stream:
-            status = b"\n" + stream.read()
-    except FileNotFoundError:
-        return Packages({}, [])
-    half = []
-    for name in sorted(names):
-        match = re.search(rb"\nPackage: " + re.escape(name.encode()) + rb"\nStatus: \S+ \S+ (\S+)", status)
-        if match and match[1].decode("ascii", "replace") in _HALF:
-            half.append(name)
-    return Packages(_node_software.dpkg_versions(status, names), half)
+    """Read dpkg's records, and over them those that a dpkg which was killed has not filed yet."""
+    found: dict[str, tuple[str, str]] = {}
+    for path in (f"{DPKG}/status", *(f"{DPKG}/updates/{name}" for name in dpkg_unfiled())):
+        try:
+            with open(path, "rb") as stream:
+                text = b"\n" + stream.read() + b"\n\n"
+        except FileNotFoundError:
+            continue
+        for name in names:
+            start = text.find(b"\nPackage: " + name.encode() + b"\n")
+            stanza = text[start : text.find(b"\n\n", start + 1) + 1] if start >= 0 else b""
+            state = re.search(rb"\nStatus: \S+ \S+ (\S+)\n", stanza)
+            version = re.search(rb"\nVersion: *(\S+)", stanza)
+            if state:
+                found[name] = (state[1].decode(), _node_software.upstream(version[1].decode()) if version else "")
+    installed = {name: version for name, (state, version) in found.items() if state == "installed"}
+    return Packages(installed, sorted(name for name, (state, _) in found.items() if state in _HALF))
 
 
 def _output(argv: list[str]) -> str | None:
@@ -92,12 +98,12 @@ def packages(manager: str, names: set[str]) -> Packages:
     return Packages(_node_software.rpm_versions(names, _output), [])
 
 
-def dpkg_interrupted() -> bool:
-    """Tell whether dpkg was killed at work, after which apt does nothing until it has been told to go on."""
+def dpkg_unfiled() -> list[str]:
+    """Return the records that dpkg left when it was killed; apt does nothing until it has been told to go on."""
     try:
-        return any(name.isdigit() for name in os.listdir(f"{DPKG}/updates"))
+        return sorted(name for name in os.listdir(f"{DPKG}/updates") if name.isdigit())
     except OSError:
-        return False
+        return []
 
 
 def program() -> str | None:
@@ -199,15 +205,16 @@ def may_restart(policy: str, now: Running | None, live_restore: bool, root: str 
         return ""
     if policy == "never":
         return "docker_restart is never"
+    advice = "; set docker_restart to always, or run again when it idles"
     if now.containers is None:
-        return "it does not answer on its socket, so what runs in it is not known"
+        return "it does not answer on its socket, so what runs in it is not known" + advice
     if now.containers == 0:
         return ""
     running_now = f"{now.containers} container{'s run' if now.containers > 1 else ' runs'} in it"
     if not (now.live_restore and live_restore):
-        return f"{running_now}, which would be stopped"
+        return f"{running_now}, which would be stopped{advice}"
     if root and now.root and os.path.realpath(root) != os.path.realpath(now.root):
-        return f"{running_now}, with data in {now.root}"
+        return f"{running_now}, with data in {now.root}{advice}"
     return ""
 
 

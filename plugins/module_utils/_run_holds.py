@@ -61,7 +61,7 @@ class AptHolds:
             raise HoldError(f"dpkg-query cannot list the packages: {_last_line(err)}")
         wanted = {}
         for line in out.splitlines():
-            status, _, name = line.partition("\t")
+            status, _tab, name = line.partition("\t")
             words = status.split()
             if len(words) == 3 and words[2] == "installed":
                 wanted[name] = words[0]
@@ -90,7 +90,7 @@ class AptHolds:
             return
         until = time.monotonic() + self._patience
         while True:
-            code, _, err = self._run(["dpkg", "--set-selections"], "".join(f"{n} {want}\n" for n in names))
+            code, _out, err = self._run(["dpkg", "--set-selections"], "".join(f"{n} {want}\n" for n in names))
             if not code:
                 return
             if not any(word in err.lower() for word in _LOCK_WORDS):
@@ -203,7 +203,7 @@ def _main_options(text: str) -> list[_Option]:
             options[-1].value += " " + stripped
             options[-1].end = number + 1
         else:
-            key, _, value = stripped.partition("=")
+            key, _equals, value = stripped.partition("=")
             options.append(_Option(key.strip(), value.strip(), number))
     return options
 

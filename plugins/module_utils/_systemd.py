@@ -455,6 +455,8 @@ def _answers(url: str) -> str | None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=3) as response:
+            while response.read(65536):  # to the end: a server that is cut off logs an error
+                pass
             return None if 200 <= response.status < 300 else f"it answered {response.status}"
     except (OSError, http.client.HTTPException, ValueError) as error:
         return str(error) or type(error).__name__

@@ -43,6 +43,12 @@ options:
     description:
       - Folder on local scratch storage.
     type: path
+  shared:
+    description:
+      - Types of the file systems that the cluster shares, by mount point. Docker's data is refused there even while
+        they are not mounted.
+    type: dict
+    default: {}
   package_manager:
     description:
       - Whose records tell what is installed.
@@ -161,7 +167,7 @@ why_hold:
   description: Why RV(hold) is true.
   type: str
   returned: success
-  sample: 2 containers run in it, which would be stopped
+  sample: 2 containers run in it, which would be stopped; set docker_restart to always, or run again when it idles
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -178,6 +184,7 @@ def main() -> None:
             "settings": {"type": "dict", "default": {}},
             "data_root": {"type": "str", "default": ""},
             "scratch": {"type": "path"},
+            "shared": {"type": "dict", "default": {}},
             "package_manager": {"type": "str", "choices": ["apt", "dnf"], "default": "apt"},
             "packages": words,
             "conflicts": words,

@@ -206,7 +206,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _packagerepo
+from ansible_collections.pcluster.postboot.plugins.module_utils import _packagerepo, _run
 
 
 def main() -> None:
@@ -235,6 +235,7 @@ def main() -> None:
         required_if=[("state", "present", ("url", "key_url", "key_fingerprints"))],
         supports_check_mode=True,
     )
+    _run.heartbeat()
     given: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in module.params.items()
     }

@@ -160,7 +160,7 @@ journal:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _systemd
+from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _systemd
 
 
 def main() -> None:
@@ -181,6 +181,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
+    _run.heartbeat()
     given = dict(module.params)
     given["restart_on"] = tuple(given["restart_on"])
     given["reload_on"] = tuple(given["reload_on"])

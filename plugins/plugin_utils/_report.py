@@ -222,15 +222,16 @@ def table(reports: Sequence[Mapping[str, Any]], width: int, check: bool = False)
     if not rows:
         return []
     columns = _columns(reports, rows, check)
-    body = [[row, *(cells[i] for _, cells in columns)] for i, row in enumerate(rows)]
-    lines = _grid(["", *(host for host, _ in columns)], body)
+    body = [[row, *(cells[i] for _host, cells in columns)] for i, row in enumerate(rows)]
+    lines = _grid(["", *(host for host, _cells in columns)], body)
     if len(columns) == 1 or max(len(line) for line in lines) <= width:
         return lines
     groups = _alike(columns)
-    titles = [hosts[0] if len(hosts) == 1 else f"[{n}] {len(hosts)} nodes" for n, (hosts, _) in enumerate(groups, 1)]
-    body = [[row, *(cells[i] for _, cells in groups)] for i, row in enumerate(rows)]
+    numbered = enumerate((hosts for hosts, _cells in groups), 1)
+    titles = [hosts[0] if len(hosts) == 1 else f"[{number}] {len(hosts)} nodes" for number, hosts in numbered]
+    body = [[row, *(cells[i] for _hosts, cells in groups)] for i, row in enumerate(rows)]
     lines = _grid(["", *titles], body)
-    for number, (hosts, _) in enumerate(groups, 1):
+    for number, (hosts, _cells) in enumerate(groups, 1):
         if len(hosts) > 1:
             lines.append(f"[{number}] {_names(hosts, 12)}")
     return lines

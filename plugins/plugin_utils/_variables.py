@@ -177,7 +177,7 @@ def why_stopped(node: Mapping[str, Any], require_cluster: bool) -> str:
             f"the operating system is {system.get('name') or 'unknown'}; needed: Ubuntu 22.04 or 24.04, "
             "Amazon Linux 2023, RHEL 9 or Rocky 9"
         )
-    major = str(system.get("version") or "").split(".")[0]
+    major = str(system.get("version") or "").split(".", maxsplit=1)[0]
     if system.get("id") in ("rhel", "rocky", "centos", "almalinux", "ol") and major.isdigit() and int(major) < 9:
         return (
             f"{system.get('name')} is not supported: no ansible-core that this collection needs can use its dnf; "
@@ -243,8 +243,15 @@ class Checker:
     def _check_values(self, name: str, leave_out: Sequence[str] = ()) -> None:
         role = self._roles.get(name)
         for option in role.options if role else ():
-            if option not in leave_out:
+            if option not in leave_out and not self._is_default(self._roles[name], option):
                 self._checked(self._roles[name], option, None)
+
+    def _is_default(self, role: Role, name: str) -> bool:
+        # Nobody has set it, and the repository checks its own defaults. Working out a template costs 10 ms.
+        try:
+            return name in role.defaults and bool(self._raw_of(name) == role.defaults[name])
+        except KeyError:
+            return False
 
     def _checked(self, role: Role, name: str, default: Any) -> Any:
         option = role.options.get(name, {})

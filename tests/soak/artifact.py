@@ -91,7 +91,7 @@ class Handler(BaseHTTPRequestHandler):
             act = script[min(server.hits[path], len(script)) - 1]
         body = server.files.get(path)
         self.close_connection = True
-        name, _, argument = act.partition(":")
+        name, _colon, argument = act.partition(":")
         if name == "redirect":
             self._answer(302, b"elsewhere", {"Location": argument})
         elif name.isdigit():
@@ -507,8 +507,14 @@ class Soak:
             entry.write_bytes(PACKED[2] if start == "hit" else b"poison")
         return node, (1, 2)
 
-    def kill_cases(self) -> Iterator[tuple[str, str, int]]:
-        """Return every scenario with every step at which it can be killed."""
+    def kill_cases(self) -> list[tuple[str, str, int]]:
+        """Return every scenario with every step at which it can be killed: steps at random, scenarios in turn."""
+        steps = [[(*scenario, step) for step in range(1, last + 1)] for scenario, last in self._scenarios()]
+        for some in steps:
+            self.rng.shuffle(some)
+        return [case for turn in itertools.zip_longest(*steps) for case in turn if case]
+
+    def _scenarios(self) -> Iterator[tuple[tuple[str, str], int]]:
         for kind in ("plain", "members", "tree"):
             for start in ("fresh", "no cache", "hit", "poisoned", "upgrade", "altered", "no exchange"):
                 if start == "no exchange" and kind != "tree":
@@ -519,8 +525,7 @@ class Soak:
                 if not answer or answer["error"]:
                     raise Violation(f"{kind}, {start}: the run without a fault failed: {answer}")
                 shutil.rmtree(node.root.parent)
-                for step in range(1, answer["steps"] + 1):
-                    yield kind, start, step
+                yield (kind, start), answer["steps"]
 
     def without_exchange(self, start: str) -> Any:
         """Be a file system that cannot exchange names, as NFS and Lustre."""
@@ -656,17 +661,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--keep", action="store_true", help="leave the directories of failed rounds")
     parser.add_argument("--only", choices=("kill", "herd", "server"), help="rounds of this kind alone")
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    parser.add_argument("--dir", default=memory, help="where to work; memory by default, as a kill needs no disk")
     options = parser.parse_args()
     load_collection()
     started = time.monotonic()
-    root = Path(tempfile.mkdtemp(prefix="artifact-soak-"))
+    root = Path(tempfile.mkdtemp(prefix="artifact-soak-", dir=options.dir))
     soak = Soak(root, options.seed)
     done: Counter[str] = Counter()
     failed = 0
     print(f"seed {options.seed}, {options.rounds} rounds in {root}", flush=True)
     try:
-        steps = [] if options.only in ("herd", "server") or not options.rounds else list(soak.kill_cases())
-        soak.rng.shuffle(steps)
+        steps = [] if options.only in ("herd", "server") or not options.rounds else soak.kill_cases()
         kills = itertools.cycle(steps)
         for number in range(1, options.rounds + 1):
             what = options.only or ("kill" if number % 8 else soak.rng.choice(("herd", "server", "server")))

@@ -40,7 +40,7 @@ class ActionModule(ActionBase):
         return {"changed": args.get("does") == "change", "failed": args.get("does") == "fail", "msg": "it broke"}
 """
 TASKS = """
-- name: Do the thing
+- name: main | Do the thing
   pcluster.postboot.fake:
     does: "{{ NAME_does }}"
     until: "{{ NAME_until }}"

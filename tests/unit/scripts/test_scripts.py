@@ -100,7 +100,7 @@ def test_roles_that_keep_the_contracts_are_let_be(copy: Path, capsys: pytest.Cap
             "tasks/install.yml",
             "  register: __node_exporter_user\n",
             "",
-            "'Its user is there' registers nothing; needed",
+            "'install | Its user is there' registers nothing; needed",
         ),
         (
             "tasks/install.yml",

@@ -243,6 +243,23 @@ def test_named_clusters_are_asked_once(aws: Any, make: Any) -> None:
     assert [call[0] for call in cloud.calls].count("ssm") == 1
 
 
+def test_named_clusters_are_asked_while_ec2_answers(aws: Any, make: Any) -> None:
+    cloud = aws(make.cluster())
+    cloud.online = {"i-00000000000000010"}
+    together = threading.Barrier(2, timeout=10)
+    client = cloud.client
+
+    def make_client(service: str, region: str) -> Any:
+        found = client(service, region)
+        name = {"ec2": "describe_instances", "ssm": "describe_instance_information"}[service]
+        call = getattr(found, name)
+        setattr(found, name, lambda **arguments: (together.wait(), call(**arguments))[1])
+        return found
+
+    cloud.client = make_client
+    assert ids(find(cloud, clusters=("alpha",), ssm_online=True)) == ["10"]
+
+
 def test_no_agent_answers(aws: Any, make: Any) -> None:
     found = find(aws(make.cluster()), clusters=("alpha",), ssm_online=True)
     assert found.nodes == []

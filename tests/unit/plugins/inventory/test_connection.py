@@ -139,6 +139,11 @@ def test_ssh_via_private_head_of_each_cluster(make: Any) -> None:
     }
 
 
+def test_behind_the_head_addresses_are_private(make: Any) -> None:
+    found, _without = planned([make.node(1, "HeadNode", **HEAD), make.node(2, public_ip="192.0.2.9")], "ssh_via_head")
+    assert found.hosts["i-00000000000000002"]["ansible_host"] == "10.0.0.2"
+
+
 def test_ssh_via_a_head_that_is_not_there(make: Any) -> None:
     found, without = planned([make.node(2)], "ssh_via_head")
     assert without == {("us-east-1", "alpha")}

@@ -97,13 +97,15 @@ def test_malformed_tags_are_one_line_a_cluster(make: Any) -> None:
     for number in range(1, 6):
         reader.node(make.instance(number, tags={"parallelcluster:attributes": "what\never"}))
     reader.node(make.instance(9, "HeadOffice"))
-    kinds, attributes = reader.problems()
+    reader.node(make.instance(10, "HeadOffice", "be\nta"))
+    kinds, elsewhere, attributes = reader.problems()
     assert kinds.startswith("eu-west-1, cluster alpha: 1 instance(s) left out")
     assert "parallelcluster:node-type" in kinds
     assert "'HeadOffice'" in kinds
     assert attributes.startswith("eu-west-1, cluster alpha: 5 instance(s) without pcluster_os and pcluster_version")
     assert attributes.endswith("and 2 more")
-    assert "\n" not in kinds + attributes
+    assert "cluster be ta" in elsewhere
+    assert "\n" not in kinds + elsewhere + attributes
 
 
 @pytest.mark.parametrize("changes", [{"parallelcluster:cluster-name": None}, {"parallelcluster:cluster-name": ""}])

@@ -391,6 +391,8 @@ def test_cache(aws: Any, make: Any, listing: Make, tmp_path: Path) -> None:
     assert len(cloud.calls) == asked + 1
     listing(cloud, **{**options, "queues": ["gpu"], "access_key": "other", "secret_key": "x"})
     assert len(cloud.calls) == asked + 2
+    listing(cloud, **{**options, "queues": ["gpu"], "access_key": "other", "secret_key": "y", "session_token": "z"})
+    assert len(cloud.calls) == asked + 2
 
 
 def test_cache_is_refreshed(aws: Any, make: Any, listing: Make, tmp_path: Path) -> None:

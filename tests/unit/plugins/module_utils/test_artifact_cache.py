@@ -200,6 +200,22 @@ def test_a_full_disk_leaves_no_empty_lease(cluster: Cluster, monkeypatch: pytest
     assert "No space left on device" in cluster.warnings[0]
 
 
+def test_a_disk_that_fails_under_the_reader_releases_the_lease(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([None, OSError(116, "Stale file handle")])
+
+    def read(*_given: object) -> None:
+        answer = next(answers)
+        if answer:
+            raise answer
+
+    monkeypatch.setattr(caches.Cache, "_read", read)
+    assert cluster.find() == (None, None)
+    assert cluster.leases() == []
+    assert "Stale file handle" in cluster.warnings[0]
+
+
 def test_publishing_sweeps_what_a_killed_publisher_left(cluster: Cluster) -> None:
     cluster.entry.parent.mkdir(parents=True)
     left = cluster.entry.parent / f".{HASH}.pcpb-tmp-{dead_tag()}-01234567"

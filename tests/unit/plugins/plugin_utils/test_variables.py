@@ -152,6 +152,20 @@ def test_variables_of_a_component_that_does_not_run_are_not_looked_at() -> None:
     assert check(["nccl"], nccl_enabled=True, nccl_port="abc")[0] == ['nccl_port is "abc"; needed: a whole number']
 
 
+def test_defaults_that_nobody_has_touched_are_not_worked_out() -> None:
+    asked: list[str] = []
+    values = {"nccl_enabled": True, "nccl_essential": False, "nccl_port": "{{ 1 + 1 }}", "nccl_version": "{{ mine }}"}
+
+    def value_of(name: str) -> Any:
+        asked.append(name)
+        return values[name]
+
+    nccl = v.Role("nccl", ROLES["nccl"].options, {"nccl_port": "{{ 1 + 1 }}", "nccl_version": "{{ ours }}"})
+    v.Checker({**ROLES, "nccl": nccl}, values, value_of, values.__getitem__).run(["nccl"], NODE, bool)
+    assert "nccl_version" in asked
+    assert "nccl_port" not in asked
+
+
 def test_the_reason_tells_a_switch_from_a_node_of_another_kind() -> None:
     assert v.unwanted_because("{{ gpus > 0 }}", "nccl", NODE) == "not for this node (compute, 8 GPU, no EFA)"
     assert v.unwanted_because("no", "nccl", NODE) == "nccl_enabled is no"
