@@ -286,6 +286,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.pcluster.postboot.plugins.module_utils import _run
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import ensure_all
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import (
     ArtifactError,
@@ -336,6 +337,7 @@ ARGUMENTS = {
 def main() -> None:
     """Run as Ansible's module."""
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    _run.heartbeat()
     params = module.params
     for url in [*(raw["url"] for raw in params["artifacts"]), *params["mirrors"]]:
         module.no_log_values |= secrets(url)

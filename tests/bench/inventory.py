@@ -228,14 +228,15 @@ class Cost:
 
 
 def measure(command: list[str], environment: dict[str, str], output: Path) -> Cost:
-    with output.open("wb") as stream:
+    messages = output.with_suffix(".messages")
+    with output.open("wb") as stream, messages.open("wb") as errors:
         start = time.monotonic()
-        process = subprocess.Popen(command, env=environment, stdout=stream, cwd=output.parent)
+        process = subprocess.Popen(command, env=environment, stdout=stream, stderr=errors, cwd=output.parent)
         _pid, status, usage = os.wait4(process.pid, 0)
         wall = time.monotonic() - start
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise SystemExit(f"{command[0]} ended with {process.returncode}")
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{messages.read_text()}")
     return Cost(
         round(wall, 2),
         round(usage.ru_utime + usage.ru_stime, 2),

@@ -71,8 +71,15 @@ class Account:
             MinCount=1,
             MaxCount=1,
             InstanceType=node.get("instance_type", "c5.xlarge"),
-            SubnetId=self.subnet,
-            PrivateIpAddress=node["address"],
+            # The interface goes with its instance, or moto would keep the address from the next one.
+            NetworkInterfaces=[
+                {
+                    "DeviceIndex": 0,
+                    "SubnetId": self.subnet,
+                    "PrivateIpAddresses": [{"Primary": True, "PrivateIpAddress": node["address"]}],
+                    "DeleteOnTermination": True,
+                }
+            ],
             TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
         )["Instances"][0]["InstanceId"]
         if node.get("state") == "stopped":

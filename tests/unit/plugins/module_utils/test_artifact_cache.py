@@ -72,7 +72,7 @@ def test_the_first_gets_the_lease_and_the_others_wait_for_its_result(cluster: Cl
     assert size is None
     assert lease is not None
     answers: list[Any] = []
-    threads = [threading.Thread(target=lambda: answers.append(cluster.find())) for _ in range(5)]
+    threads = [threading.Thread(target=lambda: answers.append(cluster.find())) for _each in range(5)]
     for thread in threads:
         thread.start()
     time.sleep(0.8)  # longer than a lease lives that nobody touches
@@ -170,7 +170,7 @@ def test_nobody_stands_in_line_for_the_same_failure_for_long(cluster: Cluster) -
             lease.release()
         answers.append(time.monotonic() - started)
 
-    threads = [threading.Thread(target=node) for _ in range(20)]
+    threads = [threading.Thread(target=node) for _each in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -822,7 +822,7 @@ def test_a_second_run_on_the_node_waits_for_the_first(lab: Lab) -> None:
     results: list[Any] = []
     settings = core.Settings(str(lab.state))
     wanted = _artifact_model.parse_all([{**lab.plain(), "members": []}])
-    threads = [threading.Thread(target=lambda: results.extend(core.ensure_all(wanted, settings))) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: results.extend(core.ensure_all(wanted, settings))) for _each in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
