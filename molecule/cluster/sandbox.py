@@ -30,6 +30,7 @@ import yaml
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PREFIX = "postboot-"
+POWER_DOWN_REQUESTED, POWERING_DOWN, POWERED_DOWN, POWERING_UP = "!%~#"  # what sinfo puts behind a node's state
 
 
 class Sandbox:
@@ -332,7 +333,9 @@ class Sandbox:
                 self.slurm_command(cluster, f"scontrol update {at}")
                 if not up:
                     self.podman("exec", PREFIX + node["name"], "systemctl", "restart", "slurmd")
-                    self.deadline(f"{node['name']} in Slurm", lambda c=cluster, n=node: self.slurm_state(c, n) == "IDLE")
+                    self.deadline(
+                        f"{node['name']} in Slurm", lambda c=cluster, n=node: self.slurm_state(c, n) == "IDLE"
+                    )
                 print(f"{node['name']} is idle in Slurm, at {node['address']}")
 
     def slurm_command(self, cluster: dict[str, Any], command: str) -> subprocess.CompletedProcess[str]:
@@ -359,9 +362,11 @@ class Sandbox:
         """Boot one of the spares, as when a job needs it: Slurm asks for it, and then it appears."""
         node = self.node(name)
         cluster = self.clusters[node["cluster"]]
-        # One that has left lately is not powered up before Slurm is done with powering it down.
-        self.deadline(f"{name}: power-down", lambda: not self.slurm_state(cluster, node).endswith("%"), seconds=180)
+        power_down = (POWER_DOWN_REQUESTED, POWERING_DOWN)
+        self.deadline(f"{name}: power-down", lambda: not self.slurm_state(cluster, node).endswith(power_down), 240)
         self.slurm_command(cluster, f"scontrol update NodeName={name} State=POWER_UP")
+        # One that appeared before Slurm has begun to power it up would count as rebooted by somebody else.
+        self.deadline(f"{name}: power-up", lambda: self.slurm_state(cluster, node).endswith(POWERING_UP))
         self.register(name)
         self.boot_node(self.node(name), self.running())
         self.wait_for_systemd(name)
@@ -372,7 +377,9 @@ class Sandbox:
         node = self.node(name)
         cluster = self.clusters[node["cluster"]]
         self.slurm_command(cluster, f"scontrol update NodeName={name} State=POWER_DOWN_FORCE")
-        self.deadline(f"{name}: power-down", lambda: self.slurm_state(cluster, node).endswith(("%", "~")))
+        self.deadline(
+            f"{name}: power-down", lambda: self.slurm_state(cluster, node).endswith((POWERING_DOWN, POWERED_DOWN))
+        )
         self.podman("rm", "--force", "--ignore", "--volumes", "--time=0", PREFIX + name)
         self.aws.terminate(node)
         print(f"{name} has left")

@@ -170,6 +170,8 @@ why_hold:
   sample: 2 containers run in it, which would be stopped; set docker_restart to always, or run again when it idles
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _docker, _docker_config, _run
@@ -196,7 +198,9 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in module.params.items()}
+    given: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in module.params.items()
+    }
     _run.heartbeat()
     try:
         outcome = _docker.apply(_docker.Request(check=module.check_mode, **given))

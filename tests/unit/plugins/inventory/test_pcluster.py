@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible.errors import AnsibleError, AnsibleParserError
 
 Make = Callable[..., Any]
@@ -464,3 +465,44 @@ def test_source_node_groups(node_tree: Callable[[str], Path], listing: Make, tre
 def test_source_node_elsewhere(listing: Make, tmp_path: Path) -> None:
     with pytest.raises(AnsibleParserError, match="this is no ParallelCluster node; use 'source: ec2'"):
         listing(source="node", root=str(tmp_path))
+
+
+# The examples
+
+
+def examples(repo: Path) -> list[dict[str, Any]]:
+    from ansible_collections.pcluster.postboot.plugins.inventory import pcluster
+
+    documents = list(yaml.safe_load_all(pcluster.EXAMPLES))
+    assert len(documents) == 5
+    files = [repo / "inventory/pcluster.yml", repo / "inventory/node.pcluster.yml"]
+    return [*documents, *(yaml.safe_load(file.read_text()) for file in files)]
+
+
+def test_examples_work(
+    aws: Any,
+    make: Any,
+    listing: Make,
+    node_tree: Callable[[str], Path],
+    repo: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clusters = ("training", "inference", "dev-1")
+    everything = [node for number, name in enumerate(clusters) for node in make.cluster(name, first=16 * (number + 1))]
+    for instance in everything:
+        instance["Tags"].append({"Key": "Project", "Value": "language-models"})
+    cloud = aws(us_east_1=everything, eu_west_1=[])
+    cloud.online = {instance["InstanceId"] for instance in everything}
+    cloud.tables = {f"parallelcluster-slurm-{name}": {} for name in clusters}
+    module = sys.modules[type(listing(cloud).plugin).__module__]
+    monkeypatch.setattr(module, "regions_of", lambda credentials, regions: ("us-east-1", "eu-west-1"))
+    monkeypatch.setenv("PCLUSTER_SSM_BUCKET", "files")
+    root = node_tree("head-ubuntu2404")
+    for example in examples(repo):
+        options = dict(example)
+        assert options.pop("plugin") == "pcluster.postboot.pcluster"
+        if options.get("source") == "node":
+            options["root"] = str(root)
+        found = listing(cloud, **options)
+        assert found.hosts
+        assert found.warnings == []

@@ -1,0 +1,484 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""docker_config on real files: daemon.json, dpkg's records, a process named dockerd, and a socket that answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_config, _docker_engine
+from ansible_collections.pcluster.postboot.plugins.modules import docker_config
+
+Run = Callable[..., dict[str, Any]]
+PACKAGES = ["docker-ce", "docker-ce-cli", "docker-compose-plugin"]
+
+
+class Node:
+    """A node below a folder."""
+
+    def __init__(self, top: Path, run: Run) -> None:
+        self.top = top
+        self.run = run
+        self.file = top / "etc/docker/daemon.json"
+        self.scratch = top / "scratch"
+        self.stanzas: dict[str, str] = {}
+        for name in ("dpkg/updates", "lib/docker", "bin", "scratch"):
+            (top / name).mkdir(parents=True)
+        self.mounts("/dev/root / ext4 rw 0 0")
+
+    def mounts(self, text: str) -> None:
+        (self.top / "mounts").write_text(text + "\n")
+
+    def package(self, name: str, version: str, state: str = "installed") -> None:
+        self.stanzas[name] = f"Package: {name}\nStatus: install ok {state}\nArchitecture: amd64\nVersion: {version}\n"
+        (self.top / "dpkg/status").write_text("\n".join(self.stanzas.values()))
+
+    def says(self, text: str) -> None:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.write_text(text)
+
+    def dockerd(self, body: str = "exit 0") -> None:
+        path = self.top / "bin/dockerd"
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+
+    def __call__(self, check: bool = False, **args: Any) -> dict[str, Any]:
+        return self.run(docker_config, {"path": str(self.file), **args}, check=check)
+
+    def content(self) -> Any:
+        return json.loads(self.file.read_text())
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) -> Node:
+    monkeypatch.setattr(_docker_config, "MOUNTS", str(tmp_path / "mounts"))
+    monkeypatch.setattr(_docker_config, "DEFAULT_ROOT", str(tmp_path / "lib/docker"))
+    monkeypatch.setattr(
+        _docker_config.holds_data, "__defaults__", (str(tmp_path / "lib/docker"), str(tmp_path / "lib/containerd"))
+    )
+    monkeypatch.setattr(_docker_engine, "DPKG", str(tmp_path / "dpkg"))
+    monkeypatch.setattr(_docker_engine, "PROGRAMS", (str(tmp_path / "bin/dockerd"),))
+    monkeypatch.setattr(_docker_engine, "PID_FILE", str(tmp_path / "docker.pid"))
+    monkeypatch.setattr(_docker_engine, "SOCKET", str(tmp_path / "docker.sock"))
+    return Node(tmp_path, run_module)
+
+
+@pytest.fixture
+def running(node: Node) -> Iterator[Callable[..., None]]:
+    """running(containers=…, live=…, root=…) starts a process named dockerd, and a socket that answers as it would."""
+    program = node.top / "dockerd"
+    shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
+    started: list[subprocess.Popen[bytes]] = []
+    listener = socket.socket(socket.AF_UNIX)
+
+    def serve(answer: bytes) -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            with client:
+                client.recv(4096)
+                client.sendall(answer)
+
+    def start(containers: int = 0, live: bool = True, root: str = "", status: str = "200 OK") -> None:
+        started.append(subprocess.Popen([program, "60"]))
+        (node.top / "docker.pid").write_text(str(started[-1].pid))
+        body = {"ContainersRunning": containers, "LiveRestoreEnabled": live, "DockerRootDir": root}
+        text = json.dumps(body)
+        listener.bind(str(node.top / "docker.sock"))
+        listener.listen()
+        answer = f"HTTP/1.1 {status}\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode()
+        threading.Thread(target=serve, args=(answer,), daemon=True).start()
+        time.sleep(0.05)
+
+    yield start
+    listener.close()
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_check_apply_check_apply(node: Node) -> None:
+    wanted = {"settings": {"live-restore": True}}
+    checked = node(check=True, **wanted)
+    assert checked["changed"]
+    assert not node.file.exists()
+    applied = node(**wanted)
+    assert applied["diff"] == checked["diff"]
+    assert node.content() == {"live-restore": True}
+    assert node.file.stat().st_mode & 0o777 == 0o644
+    assert not node(check=True, **wanted)["changed"]
+    assert not node(**wanted)["changed"]
+    assert list(node.file.parent.iterdir()) == [node.file]
+
+
+def test_what_others_have_put_there_stays(node: Node) -> None:
+    node.says(
+        '{"runtimes": {"nvidia": {"path": "nvidia-container-runtime"}}, "log-opts": {"max-size": "1m"}, "bip": "x"}'
+    )
+    node.file.chmod(0o600)
+    node(settings={"log-opts": {"max-file": "3"}, "bip": None, "insecure-registries": ["a"], "absent": None})
+    assert node.content() == {
+        "runtimes": {"nvidia": {"path": "nvidia-container-runtime"}},
+        "log-opts": {"max-size": "1m", "max-file": "3"},
+        "insecure-registries": ["a"],
+    }
+    assert node.file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_means_the_same_is_not_written(node: Node) -> None:
+    node.says('{"debug":true,   "live-restore":true}')
+    assert not node(settings={"live-restore": True})["changed"]
+    assert node.file.read_text() == '{"debug":true,   "live-restore":true}'
+
+
+def test_an_empty_file_and_a_byte_order_mark_are_taken(node: Node) -> None:
+    node.says(" \n")
+    assert node(settings={"debug": True})["changed"]
+    node.says("\ufeff" + '{"debug": true}')
+    assert not node(settings={"debug": True})["changed"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": 1,\n "b": }', "is no valid JSON (line 2, column 7: Expecting value); correct it, or move it away"),
+        ("[1]", "holds [1], needed is an object in braces; move it away"),
+        ('{"a": 1}{"b": 2}', "is no valid JSON (line 1, column 9: Extra data); correct it, or move it away"),
+    ],
+)
+def test_no_json(node: Node, text: str, message: str) -> None:
+    node.says(text)
+    result = node(settings={"debug": True})
+    assert result["failed"]
+    assert result["msg"] == f"{node.file} {message}"
+    assert node.file.read_text() == text
+
+
+def test_a_link_is_followed(node: Node) -> None:
+    real = node.top / "real.json"
+    real.write_text("{}")
+    node.file.parent.mkdir(parents=True)
+    node.file.symlink_to(real)
+    node(settings={"debug": True})
+    assert node.file.is_symlink()
+    assert json.loads(real.read_text()) == {"debug": True}
+
+
+def test_dockerd_refuses(node: Node) -> None:
+    node.dockerd('echo "unable to configure the Docker daemon with file $3: the option bogus is none" >&2; exit 1')
+    result = node(settings={"bogus": 1})
+    assert result["failed"]
+    assert result["msg"] == (
+        f"dockerd would not take {node.file} as it is to be: the option bogus is none; see docker_daemon_config"
+    )
+    assert not node.file.exists()
+
+
+def test_dockerd_sees_the_whole_file(node: Node) -> None:
+    node.says('{"debug": true}')
+    node.dockerd(f"cp $3 {node.top}/seen; echo configuration OK")
+    node(check=True, settings={"live-restore": True})
+    assert json.loads((node.top / "seen").read_text()) == {"debug": True, "live-restore": True}
+    assert node.content() == {"debug": True}
+
+
+def test_an_old_dockerd_is_not_asked(node: Node) -> None:
+    node.dockerd('echo "Status: unknown flag: --validate" >&2; echo "See dockerd --help" >&2; exit 125')
+    assert node(settings={"debug": True})["changed"]
+
+
+def test_a_configuration_that_did_not_change_is_validated_unless_dockerd_runs(
+    node: Node, running: Callable[..., None]
+) -> None:
+    node.says('{"bogus": 1}')
+    node.dockerd("echo bogus; exit 1")
+    assert node()["failed"]
+    running()
+    assert not node()["failed"]
+
+
+# Where Docker's data is.
+
+
+def test_data_root_auto(node: Node) -> None:
+    assert node(data_root="auto")["data_root"] == str(node.top / "lib/docker")
+    assert not node.file.exists()
+    result = node(data_root="auto", scratch=str(node.scratch))
+    assert result["data_root"] == f"{node.scratch}/docker"
+    # The image store of Docker 29 would not keep its images there.
+    assert node.content() == {"data-root": f"{node.scratch}/docker", "features": {"containerd-snapshotter": False}}
+    assert not node(data_root="auto", scratch="/elsewhere")["changed"]
+    assert not node(data_root="auto")["changed"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "docker/containers/0123",
+        "docker/image/overlay2/layerdb/sha256/0123",
+        "docker/volumes/data",
+        "containerd/io.containerd.content.v1.content/blobs/sha256/0123",
+    ],
+)
+def test_data_that_is_there_is_not_left_behind(node: Node, path: str) -> None:
+    (node.top / "lib" / path).mkdir(parents=True)
+    assert not node(data_root="auto", scratch=str(node.scratch))["changed"]
+
+
+def test_an_empty_root_is_no_data(node: Node) -> None:
+    for path in ("containers", "image/overlay2/layerdb/sha256", "volumes/metadata.db", "overlay2/l"):
+        (node.top / "lib/docker" / path).mkdir(parents=True)
+    assert node(data_root="auto", scratch=str(node.scratch))["changed"]
+
+
+def test_who_decides_on_the_image_store(node: Node) -> None:
+    node.says('{"features": {"cdi": true, "containerd-snapshotter": true}}')
+    node(data_root=str(node.scratch))
+    assert node.content()["features"] == {"cdi": True, "containerd-snapshotter": True}
+    node.says("{}")
+    node(data_root=str(node.scratch), settings={"features": {"containerd-snapshotter": True}})
+    assert node.content()["features"] == {"containerd-snapshotter": True}
+    node.says(json.dumps({"data-root": str(node.scratch)}))
+    assert not node(data_root=str(node.scratch))["changed"]
+
+
+def test_data_root_among_the_settings(node: Node) -> None:
+    assert node(settings={"data-root": "/a"}, data_root="auto", scratch=str(node.scratch))["data_root"] == "/a"
+    result = node(settings={"data-root": "/a"}, data_root="/b")
+    assert result["msg"] == "docker_data_root is /b, and data-root in docker_daemon_config is /a; set only one of them"
+    node(settings={"data-root": None}, data_root="auto")
+    assert "data-root" not in node.content()
+
+
+def test_a_relative_data_root(node: Node) -> None:
+    assert node(data_root="scratch")["msg"].startswith("docker_data_root is 'scratch'; needed is an absolute path")
+
+
+@pytest.mark.parametrize("kind", ["lustre", "nfs4", "fuse.s3fs", "autofs"])
+def test_network_file_systems_are_refused(node: Node, kind: str) -> None:
+    node.mounts(f"/dev/root / ext4 rw 0 0\nserver /fsx {kind} rw 0 0")
+    result = node(data_root="/fsx/docker", scratch="/nvme")
+    assert result["msg"] == (
+        f"docker_data_root is /fsx/docker, on {kind} (mounted at /fsx), where Docker's storage does not work; needed "
+        "is a disk of this node's own: set docker_data_root, for example to /nvme/docker"
+    )
+    assert not node(data_root="/fsx2/docker", check=True)["failed"]
+
+
+def test_a_local_file_system_over_a_network_one(node: Node) -> None:
+    node.mounts("/dev/root / ext4 rw 0 0\nauto /data autofs rw 0 0\n/dev/nvme1n1 /data xfs rw 0 0")
+    assert not node(data_root="/data/docker", check=True)["failed"]
+
+
+def test_what_the_cluster_shares_is_refused_even_unmounted(node: Node) -> None:
+    shared = {"/fsx": "lustre", "/shared": "ebs"}
+    assert "on lustre (mounted at /fsx)" in node(data_root="/fsx", shared=shared)["msg"]
+    assert not node(data_root="/shared/docker", shared=shared, check=True)["failed"]
+
+
+def test_a_link_to_a_network_file_system_is_refused(node: Node) -> None:
+    node.mounts(f"/dev/root / ext4 rw 0 0\nserver {node.top}/fsx lustre rw 0 0")
+    (node.top / "lib/docker").rmdir()
+    (node.top / "lib/docker").symlink_to(node.top / "fsx/docker")
+    message = node()["msg"]
+    assert message.startswith(
+        f"Docker's data would lie in {node.top}/lib/docker, which leads to {node.top}/fsx/docker, on lustre"
+    )
+
+
+def test_the_file_names_a_network_file_system(node: Node) -> None:
+    node.says('{"data-root": "/fsx/docker"}')
+    message = node(data_root="auto", shared={"/fsx": "lustre"})["msg"]
+    assert message.startswith(f"data-root in {node.file} is /fsx/docker, on lustre")
+
+
+# What has to be installed.
+
+
+def test_a_fresh_node(node: Node) -> None:
+    install = node(packages=PACKAGES, fresh_version="29")["install"]
+    assert (install["due"], install["version"], install["replaces"]) == (True, "29", False)
+    assert node(packages=PACKAGES, fresh_version="29", version="28.1.0")["install"]["version"] == "28.1.0"
+    assert not node(fresh_version="29")["install"]["due"]
+
+
+def test_an_installed_docker_is_left(node: Node) -> None:
+    for name in PACKAGES:
+        node.package(name, "5:28.5.1-1~ubuntu.24.04~noble")
+    node.dockerd()
+    install = node(packages=PACKAGES, fresh_version="29")["install"]
+    assert (install["due"], install["why"]) == (False, "docker-ce 28.5.1 is installed")
+    assert not node(packages=PACKAGES, version="28.5")["install"]["due"]
+    asked = node(packages=PACKAGES, version="28.51")["install"]
+    assert (asked["due"], asked["version"], asked["replaces"]) == (True, "28.51", True)
+    upgraded = node(packages=PACKAGES, upgrade=True, fresh_version="29")["install"]
+    assert (upgraded["due"], upgraded["version"], upgraded["latest"]) == (True, "29", True)
+
+
+def test_a_missing_plugin_is_added_without_touching_docker(node: Node) -> None:
+    for name in PACKAGES[:2]:
+        node.package(name, "5:28.5.1-1")
+    install = node(packages=PACKAGES, fresh_version="29")["install"]
+    assert (install["due"], install["why"]) == (True, "missing: docker-compose-plugin")
+    assert (install["version"], install["replaces"]) == ("", False)
+
+
+def test_another_docker_is_left(node: Node) -> None:
+    node.package("docker.io", "28.2.2-0ubuntu1")
+    wanted: dict[str, Any] = {"packages": PACKAGES, "conflicts": ["docker.io", "runc"], "fresh_version": "29"}
+    assert not node(**wanted)["install"]["due"]
+    assert not node(**wanted, version="28.2")["install"]["due"]
+    assert node(**wanted, version="29.1")["msg"] == (
+        "docker.io 28.2.2 is installed, and docker_version is 29.1; in the way of docker-ce: docker.io 28.2.2; remove "
+        "them, or set docker_replace to true, which does"
+    )
+    install = node(**wanted, upgrade=True, replace=True)["install"]
+    assert (install["due"], install["version"], install["in_the_way"]) == (True, "29", ["docker.io 28.2.2"])
+
+
+def test_conflicts_on_a_fresh_node(node: Node) -> None:
+    node.package("runc", "1.1.12-0ubuntu3")
+    wanted: dict[str, Any] = {"packages": PACKAGES, "conflicts": ["podman-docker", "runc"]}
+    assert "in the way of docker-ce: runc 1.1.12; remove them" in node(**wanted)["msg"]
+    assert node(**wanted, replace=True)["install"]["due"]
+
+
+def test_removed_packages_are_not_installed(node: Node) -> None:
+    node.package("docker-ce", "5:28.5.1-1", "config-files")
+    assert node(packages=PACKAGES)["install"]["why"] == "Docker is not installed"
+
+
+def test_a_docker_without_a_package_is_left(node: Node) -> None:
+    node.dockerd()
+    assert "no package brought" in node(packages=PACKAGES)["install"]["why"]
+
+
+@pytest.mark.parametrize("state", ["half-installed", "unpacked", "half-configured", "triggers-pending"])
+def test_an_interrupted_installation_is_finished(node: Node, state: str) -> None:
+    node.dockerd()
+    node.package("docker-ce", "5:29.1.0-1", state)
+    result = node(packages=PACKAGES, fresh_version="29")
+    assert result["install"]["why"] == "the installation of docker-ce was interrupted"
+    assert not result["interrupted"]
+
+
+def test_what_a_killed_dpkg_has_not_filed_counts(node: Node) -> None:
+    node.dockerd()
+    node.package("docker-ce", "5:29.1.0-1")
+    (node.top / "dpkg/updates/0000").write_text(
+        "Package: docker-ce\nStatus: install ok unpacked\nVersion: 5:29.2.0-1\n"
+    )
+    (node.top / "dpkg/updates/tmp.i").write_text("")
+    result = node(packages=PACKAGES)
+    assert result["interrupted"]
+    assert result["install"]["due"]
+    # Only apt stumbles over it.
+    assert not node(packages=PACKAGES, package_manager="dnf")["interrupted"]
+
+
+def test_rpm(node: Node, monkeypatch: pytest.MonkeyPatch, running: Callable[..., None]) -> None:
+    tools = node.top / "tools"
+    tools.mkdir()
+    (tools / "rpm").write_text("#!/bin/sh\nprintf 'docker\\t25.0.8\\nrunc\\t1.2\\n'\n")
+    (tools / "rpm").chmod(0o755)
+    wanted: dict[str, Any] = {"package_manager": "dnf", "packages": ["docker"], "conflicts": ["docker-ce"]}
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    assert node(**wanted)["install"]["why"] == "docker 25.0.8 is installed"
+    # A dockerd that rpm does not know of: what an interrupted installation left, unless it runs.
+    (tools / "rpm").write_text("#!/bin/sh\nexit 1\n")
+    node.dockerd()
+    assert node(**wanted)["install"]["due"]
+    running()
+    assert not node(**wanted)["install"]["due"]
+
+
+# Whether it may be restarted.
+
+
+def test_nothing_runs(node: Node) -> None:
+    assert not node(restart="never")["hold"]
+    (node.top / "docker.pid").write_text(str(os.getpid()))  # a number that another program has got since
+    assert not node(restart="never")["hold"]
+
+
+@pytest.mark.parametrize(
+    ("containers", "live", "config", "policy", "why"),
+    [
+        (0, False, {}, "auto", ""),
+        (2, False, {"live-restore": True}, "auto", "2 containers run in it, which would be stopped"),
+        (1, True, {}, "auto", "1 container runs in it, which would be stopped"),
+        (1, True, {"live-restore": True}, "auto", ""),
+        (1, True, {"live-restore": True, "data-root": "/new"}, "auto", "1 container runs in it, with data in /old"),
+        (9, False, {}, "always", ""),
+        (0, True, {"live-restore": True}, "never", "docker_restart is never"),
+    ],
+)
+def test_restart(
+    node: Node,
+    running: Callable[..., None],
+    containers: int,
+    live: bool,
+    config: dict[str, Any],
+    policy: str,
+    why: str,
+) -> None:
+    running(containers, live, "/old")
+    result = node(settings=config, restart=policy)
+    assert result["hold"] == bool(why)
+    assert result["why_hold"].split(";")[0] == why
+
+
+def test_a_docker_that_does_not_answer_is_not_restarted(node: Node, running: Callable[..., None]) -> None:
+    running(status="500 Internal Server Error")
+    assert node()["why_hold"].startswith("it does not answer on its socket")
+
+
+def test_a_docker_in_use_is_not_replaced(node: Node, running: Callable[..., None]) -> None:
+    for name in PACKAGES:
+        node.package(name, "5:28.5.1-1")
+    running(containers=1, live=True)
+    install = node(packages=PACKAGES, version="29")["install"]
+    assert not install["due"]
+    assert install["why"].startswith(
+        "Docker was left as it is (docker-ce 28.5.1 is installed, and docker_version is 29): 1 container runs in it"
+    )
+    assert node(packages=PACKAGES, version="29", restart="always")["install"]["due"]
+
+
+def test_a_restart_that_is_due_and_not_allowed_is_warned_of(
+    node: Node, running: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings: list[str] = []
+    monkeypatch.setattr(docker_config.AnsibleModule, "warn", lambda _self, text: warnings.append(text))
+    node.says('{"debug": true}')
+    running(containers=1, live=False)
+    now = _docker_engine.running()
+    assert now is not None
+    os.utime(node.file)  # its ctime
+    node()
+    assert len(warnings) == 1
+    assert "it does not use what changed" in warnings[0]
+    warnings.clear()
+    monkeypatch.setattr(_docker_engine, "outdated", lambda *_: False)
+    node()
+    assert warnings == []
+
+
+def test_matches() -> None:
+    assert _docker_engine.matches("29.7.2", "29")
+    assert _docker_engine.matches("20.10.24+dfsg1", "20.10.24")
+    assert not _docker_engine.matches("29.10.0", "29.1")
+    assert not _docker_engine.matches("2.9", "29")
