@@ -17,6 +17,9 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes
 Variables = dict[str, Any]
 ClusterKey = tuple[str, str]  # region, name: clusters of two regions may share a name
 
+# The operating system's own, which has its package manager's bindings; a newer one beside it does not.
+PYTHON = "/usr/bin/python3"
+
 KINDS = ("ssm", "ssh", "ssh_over_ssm", "ssh_via_head", "none")
 
 
@@ -98,13 +101,18 @@ class Connector:
         if connection.kind == "ssm":
             return {
                 "ansible_connection": "amazon.aws.aws_ssm",
+                "ansible_python_interpreter": PYTHON,
                 "ansible_aws_ssm_bucket_name": connection.bucket,
                 "ansible_aws_ssm_region": node["region"],
                 "ansible_aws_ssm_timeout": connection.timeout,
                 "ansible_aws_ssm_s3_addressing_style": "virtual",
                 "ansible_aws_ssm_profile": connection.profile or None,
             }
-        variables: Variables = {"ansible_connection": "ssh", "ansible_user": _node.os_user(node.get("os"))}
+        variables: Variables = {
+            "ansible_connection": "ssh",
+            "ansible_python_interpreter": PYTHON,
+            "ansible_user": _node.os_user(node.get("os")),
+        }
         if connection.kind == "ssh_over_ssm":
             variables["ansible_ssh_common_args"] = over_ssm(node["region"], connection.profile)
         elif connection.kind == "ssh_via_head":

@@ -100,7 +100,7 @@ class Site:
         (top / "playbooks/tasks").mkdir(parents=True)
         shutil.copy(repo / "playbooks/tasks/component.yml", top / "playbooks/tasks/component.yml")
         plays = yaml.safe_load((repo / "playbooks/site.yml").read_text())
-        (main,) = (task for task in plays[0]["tasks"] if "block" in task)
+        (main,) = (task for task in plays[-1]["tasks"] if "block" in task)
         for task in main["block"]:
             if "pcluster.postboot.node_facts" in task:
                 task["pcluster.postboot.node_facts"] = {"facts": "{{ node }}"}

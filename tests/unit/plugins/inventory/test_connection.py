@@ -15,6 +15,9 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes
 HEAD = {"public_ip": "192.0.2.7"}
 
 
+SSH = {"ansible_connection": "ssh", "ansible_python_interpreter": "/usr/bin/python3"}
+
+
 def planned(nodes: list[Any], kind: str, **options: Any) -> tuple[connection.Plan, set[Any]]:
     heads = {(node["region"], node["cluster"]): node for node in nodes if node["node_type"] == "head"}
     return connection.plan(nodes, connection.Connection(kind, **options), heads)
@@ -26,6 +29,7 @@ def test_ssm(make: Any) -> None:
     assert found.groups == {
         "pcluster": {
             "ansible_connection": "amazon.aws.aws_ssm",
+            "ansible_python_interpreter": "/usr/bin/python3",
             "ansible_aws_ssm_bucket_name": "files",
             "ansible_aws_ssm_region": "us-east-1",
             "ansible_aws_ssm_timeout": 1800,
@@ -65,7 +69,7 @@ def test_ssm_needs_a_bucket() -> None:
 )
 def test_ssh(make: Any, address: str, head: str, compute: str | None) -> None:
     found, _without = planned([make.node(1, "HeadNode", **HEAD), make.node(2)], "ssh", address=address)
-    assert found.groups == {"pcluster": {"ansible_connection": "ssh", "ansible_user": "ubuntu"}}
+    assert found.groups == {"pcluster": {**SSH, "ansible_user": "ubuntu"}}
     assert found.hosts["i-00000000000000001"] == {"ansible_host": head}
     assert found.hosts["i-00000000000000002"] == ({"ansible_host": compute} if compute else {})
 
@@ -81,7 +85,7 @@ def test_users(make: Any, os_name: str, user: str) -> None:
 
 def test_an_unknown_system_has_no_user(make: Any) -> None:
     found, _without = planned([make.node(1, os="plan9")], "ssh")
-    assert found.groups["pcluster"] == {"ansible_connection": "ssh"}
+    assert found.groups["pcluster"] == SSH
 
 
 def test_users_of_clusters(make: Any) -> None:

@@ -72,7 +72,11 @@ def test_variables(aws: Any, make: Any, listing: Make) -> None:
     head = found.inventory.hosts["alpha-head"].vars
     assert head["pcluster_public_ip"] == head["ansible_host"] == "192.0.2.7"
     assert not {"pcluster_queue", "pcluster_compute_resource", "pcluster_pool", "pcluster_tags"} & set(head)
-    assert found.inventory.groups["pcluster"].vars == {"ansible_connection": "ssh", "ansible_user": "ubuntu"}
+    assert found.inventory.groups["pcluster"].vars == {
+        "ansible_connection": "ssh",
+        "ansible_python_interpreter": "/usr/bin/python3",
+        "ansible_user": "ubuntu",
+    }
 
 
 def test_connections(aws: Any, make: Any, listing: Make) -> None:
