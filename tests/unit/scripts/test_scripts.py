@@ -41,7 +41,7 @@ def copy(tmp_path: Path) -> Path:
         shutil.copytree(REPO / "roles" / name, tmp_path / "roles" / name)
     (tmp_path / "playbooks").mkdir()
     plays = yaml.safe_load((REPO / "playbooks/site.yml").read_text())
-    (main,) = (task for task in plays[0]["tasks"] if "block" in task)
+    (main,) = (task for task in plays[-1]["tasks"] if "block" in task)
     kept = []
     for task in main["block"]:
         if "pcluster.postboot.check_variables" in task:
