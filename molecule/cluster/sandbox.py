@@ -382,6 +382,9 @@ class Sandbox:
         )
         self.podman("rm", "--force", "--ignore", "--volumes", "--time=0", PREFIX + name)
         self.aws.terminate(node)
+        # The next one at this address has another host key.
+        known = self.state / "ssh/known_hosts"
+        subprocess.run(["ssh-keygen", "-q", "-R", node["address"], "-f", known], capture_output=True, check=False)
         print(f"{name} has left")
 
     def register(self, *names: str) -> None:

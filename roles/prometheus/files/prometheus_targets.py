@@ -29,8 +29,8 @@ NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?")
 # A node in one of these states has no running instance, or one that is still on its way up or already on its way down.
 # POWER_DOWN is not among them: it only says that the node will be powered down once its jobs have ended.
 AWAY = {"FUTURE", "POWER", "POWERED_DOWN", "POWERING_DOWN", "POWER_UP", "POWERING_UP"}
-# A node that is drained, failing or rebooting has booted, and is worth looking at. One in these states is lost.
-LOST_WHEN_SILENT = {"DOWN", "ERROR", "FAIL", "UNKNOWN"}
+# A node that is drained, failing or rebooting has booted, and is worth looking at. One of these that is silent is lost.
+LOST_WHEN_SILENT = {"DOWN", "ERROR", "FAIL", "POWER_DOWN", "UNKNOWN"}
 LARGEST_ENTRY = 4096
 Group = dict[str, Any]
 

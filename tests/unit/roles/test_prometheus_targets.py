@@ -114,6 +114,7 @@ def cluster(tmp_path: Path) -> Cluster:
         ("DOWN*+CLOUD", False),
         ("UNKNOWN+CLOUD+NOT_RESPONDING", False),
         ("IDLE+POWER", False),  # how Slurm before 21.08 said it
+        ("IDLE+CLOUD+POWER_DOWN+NOT_RESPONDING", False),
         ("FUTURE", False),
     ],
 )
