@@ -1,0 +1,267 @@
+# Copyright (c) 2026 The pcluster.postboot contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Prometheus on the head nodes: whom it finds, and what it does with a configuration that is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testinfra.host import Host
+
+On = Callable[[str], Host]
+Play = Callable[..., subprocess.CompletedProcess[str]]
+Command = Callable[..., list[str]]
+Nodes = dict[str, dict[str, Any]]
+
+SANDBOX = Path(__file__).resolve().parent.parent / "sandbox.py"
+ONLY = ("--limit", "head", "--tags", "prometheus")
+SPARE = "burst-dy-c5-1"
+# A look at Slurm every 30 s, a second of the timer's, and 5 s that Prometheus gathers changes for.
+REFRESH = 40
+GOOD = {
+    "prometheus_rules": {"good.yml": {"groups": [{"name": "g", "rules": [{"record": "up:sum", "expr": "sum(up)"}]}]}}
+}
+
+
+def ask(host: Host, path: str, query: str = "") -> Any:
+    """What Prometheus answers."""
+    more = f" --data-urlencode {shlex.quote('query=' + query)}" if query else ""
+    return json.loads(host.check_output(f"curl -sfG http://localhost:9090/api/v1/{path}{more}"))["data"]
+
+
+def up(host: Host) -> dict[str, str]:
+    """The nodes whose node_exporter has been scraped, and whether that went well."""
+    results = ask(host, "query", 'up{job="node"}')["result"]
+    return {one["metric"]["pc_node"]: one["value"][1] for one in results}
+
+
+def targets(host: Host) -> dict[str, str]:
+    """The address of every node that Prometheus would scrape."""
+    found = ask(host, "targets?state=active")["activeTargets"]
+    return {one["labels"]["pc_node"]: one["scrapeUrl"] for one in found if one["labels"]["job"] == "node"}
+
+
+def wait(seconds: float, done: Callable[[], bool]) -> float:
+    """Wait until something is so, and return how long that took."""
+    begin = time.monotonic()
+    while not done():
+        assert time.monotonic() - begin < seconds, f"not so after {seconds} s"
+        time.sleep(0.5)
+    return time.monotonic() - begin
+
+
+def process(host: Host, unit: str = "prometheus") -> str:
+    return host.check_output(f"systemctl show --property=MainPID --value {unit}")
+
+
+def names(nodes: Nodes, cluster: str) -> set[str]:
+    """The names by which the nodes of a cluster are known to Prometheus."""
+    return {
+        name if node["type"] == "Compute" else "ip-" + node["address"].replace(".", "-")
+        for name, node in nodes.items()
+        if (name.startswith("el-")) == (cluster == "el")
+    }
+
+
+def variables(**values: Any) -> tuple[str, str]:
+    return "-e", json.dumps(values)
+
+
+@pytest.fixture
+def as_before(play: Play) -> Iterator[None]:
+    """A run with the sandbox's own variables puts everything back."""
+    yield
+    result = play(*ONLY)
+    assert result.returncode == 0, result.stdout[-3000:]
+
+
+@pytest.mark.parametrize("cluster", ["main", "el"])
+def test_every_node_is_up(on: On, nodes: Nodes, cluster: str) -> None:
+    head = on("head" if cluster == "main" else "el-head")
+    wait(100, lambda: up(head) == dict.fromkeys(names(nodes, cluster), "1"))
+
+
+def test_labels(on: On) -> None:
+    found = ask(on("head"), "targets?state=active")["activeTargets"]
+    labels = {one["labels"]["pc_node"]: one["labels"] for one in found if one["labels"]["job"] == "node"}
+    common = {"job": "node", "pc_cluster": "main"}
+    assert labels["gpu-st-p5-1"] == {
+        **common,
+        "instance": "gpu-st-p5-1",
+        "pc_node": "gpu-st-p5-1",
+        "pc_node_type": "compute",
+        "pc_queue": "gpu",
+    }
+    for name, kind in (("ip-10-115-0-10", "head"), ("ip-10-115-0-11", "login")):
+        assert labels[name] == {**common, "instance": name, "pc_node": name, "pc_node_type": kind}
+
+
+def test_powered_down_nodes_are_no_targets(on: On) -> None:
+    assert "burst-dy-c5-2" in on("head").check_output("/opt/slurm/bin/scontrol -a -o show nodes")
+    assert not any(name.startswith("burst-dy-c5-2") for name in targets(on("head")))
+
+
+def test_it_runs_as_its_own_user_and_may_do_little(on: On, head: str) -> None:
+    assert on(head).process.get(comm="prometheus").user == "prometheus"
+    assert on(head).file("/etc/prometheus/prometheus.yml").mode == 0o640
+    assert on(head).file("/var/lib/prometheus").mode == 0o750
+    assert not on(head).file("/usr/local/bin/prometheus").mode & 0o022
+    capabilities = on(head).check_output(f"grep CapEff /proc/{process(on(head))}/status")
+    assert capabilities.split()[-1] == "0000000000000000"
+
+
+def test_a_user_cannot_add_a_target(on: On) -> None:
+    path = "/fsx/config/prometheus/main/login.d"
+    assert on("login").file(path).mode == 0o700
+    assert on("login").run(f"runuser -u ubuntu -- touch {path}/evil.json").rc != 0
+    assert on("login").run(f"runuser -u ubuntu -- mv {path} /fsx/results/").rc != 0
+
+
+def test_a_rule_that_is_wrong_changes_nothing(on: On, play: Play) -> None:
+    head = on("head")
+    before = process(head), head.check_output("stat --format=%Z /etc/prometheus/prometheus.yml")
+    rules = {"bad.yml": {"groups": [{"name": "g", "rules": [{"alert": "a", "expr": "up =="}]}]}}
+    result = play(*ONLY, *variables(prometheus_rules=rules, prometheus_scrape_interval="17s"))
+    assert result.returncode == 0  # telemetry is no essential
+    line = next(line for line in result.stdout.splitlines() if line.startswith("failed on head: prometheus: "))
+    assert "/etc/prometheus/rules/bad.yml" in line
+    assert "correct prometheus_rules['bad.yml']; nothing in /etc/prometheus was changed" in line
+    assert (process(head), head.check_output("stat --format=%Z /etc/prometheus/prometheus.yml")) == before
+    assert not head.file("/etc/prometheus/rules/bad.yml").exists
+
+
+def test_a_scrape_configuration_that_is_wrong_changes_nothing(on: On, play: Play) -> None:
+    before = process(on("head"))
+    result = play(*ONLY, *variables(prometheus_scrape_configs=[{"job_name": "x", "statik_configs": []}]))
+    line = next(line for line in result.stdout.splitlines() if line.startswith("failed on head: prometheus: "))
+    assert "field statik_configs not found" in line
+    assert "correct prometheus_scrape_configs" in line
+    assert process(on("head")) == before
+    assert ask(on("head"), "query", "prometheus_config_last_reload_successful")["result"][0]["value"][1] == "1"
+
+
+@pytest.mark.usefixtures("as_before")
+def test_a_changed_configuration_is_reloaded(on: On, play: Play) -> None:
+    head = on("head")
+    before = process(head)
+    assert play(*ONLY, *variables(**GOOD)).returncode == 0
+    assert [group["file"] for group in ask(head, "rules")["groups"]] == ["/etc/prometheus/rules/good.yml"]
+    assert "0 changed" in play(*ONLY, *variables(**GOOD)).stdout
+    assert play(*ONLY).returncode == 0
+    wait(5, lambda: not ask(head, "rules")["groups"])
+    assert process(head) == before
+
+
+@pytest.mark.usefixtures("as_before")
+def test_a_run_that_died_before_the_reload_is_finished(on: On, play: Play, command: Command) -> None:
+    """kill -9 in the middle of a run that changes rules and flags; the same run again completes, and then is content."""
+    head = on("head")
+    change = variables(**GOOD, prometheus_retention_time="16d")
+    for seconds in (4, 7, 9):
+        line = command("ansible-playbook", "pcluster.postboot.site", *ONLY, *change)
+        run = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        time.sleep(seconds)
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+        again = play(*ONLY, *change)
+        assert again.returncode == 0, again.stdout[-3000:]
+        assert ask(head, "status/flags")["storage.tsdb.retention.time"] == "16d"
+        assert len(ask(head, "rules")["groups"]) == 1
+        assert "0 changed" in play(*ONLY, *change).stdout
+        assert play(*ONLY).returncode == 0
+
+
+def test_compute_nodes_stay_while_slurm_is_down(on: On) -> None:
+    head = on("head")
+    before = head.check_output("cat /var/lib/prometheus-targets/nodes.json")
+    head.check_output("systemctl stop slurmctld")
+    try:
+        assert head.run("systemctl start prometheus-targets").rc != 0
+        line = head.check_output("journalctl --unit prometheus-targets --output cat --grep scontrol | tail -n 1")
+        assert re.search(r"scontrol ended with 1: .*the compute nodes stay as they were$", line), line
+        assert head.check_output("cat /var/lib/prometheus-targets/nodes.json") == before
+    finally:
+        head.check_output("systemctl start slurmctld")
+    wait(30, lambda: head.run("systemctl start prometheus-targets").rc == 0)
+    assert head.check_output("cat /var/lib/prometheus-targets/nodes.json") == before
+
+
+def test_a_login_node_that_is_gone_is_dropped(on: On) -> None:
+    head, path = on("head"), "/fsx/config/prometheus/main/login.d"
+    old = int(time.time()) - 1000
+    entry = json.dumps({"name": "old", "address": "10.115.0.50", "time": old})
+    head.check_output(f"echo {shlex.quote(entry)} > {path}/old.json")
+    try:
+        head.check_output("systemctl start prometheus-targets")
+        assert "10.115.0.50" not in head.file("/var/lib/prometheus-targets/nodes.json").content_string
+        head.check_output(f"echo {shlex.quote(entry.replace(str(old), str(int(time.time()))))} > {path}/old.json")
+        head.check_output("systemctl start prometheus-targets")
+        assert "10.115.0.50" in head.file("/var/lib/prometheus-targets/nodes.json").content_string
+    finally:
+        head.check_output(f"rm {path}/old.json; systemctl start prometheus-targets")
+
+
+@pytest.mark.usefixtures("as_before")
+def test_discovery_by_ec2(on: On, play: Play, nodes: Nodes) -> None:
+    head = on("head")
+    dropin = "/run/systemd/system/prometheus.service.d/credentials.conf"
+    head.check_output(
+        f"mkdir -p {Path(dropin).parent} && printf '[Service]\\nEnvironment=AWS_ACCESS_KEY_ID=sandbox "
+        f"AWS_SECRET_ACCESS_KEY=sandbox\\n' > {dropin} && systemctl daemon-reload && systemctl restart prometheus"
+    )
+    change = variables(
+        prometheus_discovery="ec2",
+        prometheus_ec2_endpoint="http://10.115.0.3:5000",
+        prometheus_jobs=[{"name": "node", "port": 9100}, {"name": "gpu", "port": 9400, "gpu_only": True}],
+    )
+    try:
+        result = play(*ONLY, *change)
+        assert result.returncode == 0, result.stdout[-3000:]
+        assert "0 changed" in play(*ONLY, *change).stdout
+        assert head.run("systemctl is-active prometheus-targets.timer").stdout.strip() == "inactive"
+        # The nodes of this cluster that run, whatever their SSM agents do.
+        mine = {node["address"] for name, node in nodes.items() if not name.startswith("el-")} | {"10.115.0.44"}
+        urls = {f"http://{address}:9100/metrics" for address in mine}
+        wait(30, lambda: set(targets(head).values()) == urls)
+        found = ask(head, "targets?state=active")["activeTargets"]
+        gpu = [one["labels"] for one in found if one["labels"]["job"] == "gpu"]
+        assert gpu == [
+            {
+                "job": "gpu",
+                "instance": "ip-10-115-0-12",
+                "pc_cluster": "main",
+                "pc_node": "ip-10-115-0-12",
+                "pc_node_type": "compute",
+                "pc_queue": "gpu",
+            }
+        ]
+        kinds = {one["labels"]["pc_node"]: one["labels"]["pc_node_type"] for one in found}
+        assert (kinds["ip-10-115-0-10"], kinds["ip-10-115-0-11"]) == ("head", "login")
+    finally:
+        head.check_output(f"rm {dropin}; systemctl daemon-reload; systemctl restart prometheus")
+
+
+def test_nodes_come_and_go(on: On, nodes: Nodes, play: Play) -> None:
+    """A node that Slurm powers up is found and scraped; once Slurm powers it down, it is forgotten."""
+    head = on("head")
+    subprocess.run([sys.executable, SANDBOX, "join", SPARE], check=True, timeout=600)
+    try:
+        joined = wait(REFRESH, lambda: SPARE in targets(head))
+        assert play("--limit", SPARE, "--tags", "node_exporter").returncode == 0
+        wait(100, lambda: up(head).get(SPARE) == "1")
+    finally:
+        subprocess.run([sys.executable, SANDBOX, "leave", SPARE], check=True, timeout=600)
+    left = wait(REFRESH, lambda: SPARE not in targets(head))
+    assert set(targets(head)) == names(nodes, "main")
+    print(f"{SPARE} was found after {joined:.0f} s, and forgotten after {left:.0f} s")
