@@ -14,8 +14,8 @@ author:
 description:
   - Returns every file that a role pins by its sha256, with the user's own versions, URLs and hashes where they are
     set.
-  - A role pins a file by a variable C(<x>_sha256) in its defaults, a dictionary by architecture, and says where the file
-    is by C(__<x>_url).
+  - A role pins a file by a variable C(<x>_sha256) in its defaults, a dictionary by architecture, and says where the
+    file is by C(__<x>_url).
 options:
   _terms:
     description: The roles to ask. By default all of the collection.
