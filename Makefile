@@ -60,8 +60,9 @@ cluster: | sandbox-setup  ## Run the Molecule scenario: check, converge, idempot
 soak: | setup  ## Run the long fault tests (ROUNDS=500)
 	@$(ENV) python tests/soak/artifact.py --rounds $(or $(ROUNDS),500)
 
-bench: | setup  ## Measure; prints ratios from one run and writes bench.json
-	@$(ENV) python tests/bench/inventory.py --json bench.json
+bench: | setup  ## Measure; prints ratios from one run and writes bench-*.json (needs the sandbox)
+	@$(ENV) python tests/bench/inventory.py --json bench-inventory.json
+	@$(SUDO) $(ENV) python tests/bench/site.py --json bench-site.json
 
 pins: | setup  ## Fetch what the roles pin, verify it, and record its sha256 (needs the internet)
 	@$(ENV) python scripts/pins.py

@@ -137,9 +137,17 @@ class Sandbox:
 
     def mirror(self) -> None:
         """Fill the mirror's directory with every file that an upstream site would serve."""
-        subprocess.run(
-            [HERE / "mirror/build.sh", self.state / "mirror", self.image["base"]], env=self.environment, check=True
-        )
+        line = [HERE / "mirror/build.sh", self.state / "mirror", self.image["base"]]
+        done = subprocess.run(line, env=self.environment, text=True, stdout=subprocess.PIPE, check=False)
+        if done.returncode:
+            sys.exit("the mirror could not be filled: see the lines above")
+        if done.stdout:
+            print(done.stdout, end="")
+            self.podman("rm", "--force", "--ignore", PREFIX + "mirror")  # it would go on to serve the old directory
+            if self.running() - {PREFIX + "aws"}:
+                sys.exit(
+                    "the mirror has a new signing key, which the running nodes do not know: make sandbox-down first"
+                )
 
     def services(self) -> None:
         """Start the AWS API and the mirror."""

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Measure site.yml on the sandbox: remote tasks, cold and repeated runs against plain bash, and downloads a cluster.
 
-Needs the sandbox (make sandbox). Each cold round boots a spare node anew, once for Ansible and once for the shell script
+Needs the sandbox (make sandbox). Each cold round boots a spare node anew, once for Ansible and once for the script
 that does the same work from the same mirror; both reach it over SSH. Ratios come from one run, alternating, by medians.
 """
 
