@@ -4,6 +4,7 @@
 #   build.sh MIRROR_DIR BASE_IMAGE
 #
 # Newest versions come from Debian's unstable suite (their binaries need glibc 2.34 only); the container programs from the base's own suite.
+# The signatures count, not their age: a machine's distribution mirror may be a snapshot.
 # pins.json says which versions and sha256 resulted: the sandbox's variables read it, as a user's group_vars would hold `make pins`.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -22,6 +23,7 @@ echo "deb $site $newest $component" > "$work/sources.list"
 cat > "$work/apt.conf" << EOF
 Dir::State "$work"; Dir::State::lists "$work/lists"; Dir::State::status "/dev/null"; Dir::Cache "$work/cache";
 Dir::Etc::sourcelist "$work/sources.list"; Dir::Etc::sourceparts "$work/sources.d"; Acquire::Languages "none"; APT::Sandbox::User "root";
+Acquire::Check-Valid-Until "false";
 EOF
 cd "$work/debs"
 APT_CONFIG="$work/apt.conf" apt-get update -qq
