@@ -153,7 +153,8 @@ def _lay_out(request: Request, removed: Sequence[str], folder: str) -> None:
     for path in sorted(folders - {""}):
         os.mkdir(os.path.join(folder, path), 0o700)
     for wanted in request.files:
-        with open(os.path.join(folder, wanted.path), "w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
+        path = os.path.join(folder, wanted.path)
+        with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
             stream.write(wanted.content)
     for path in folders:
         there = os.path.join(request.path, path)
@@ -275,7 +276,7 @@ def _like(attributes: _Attributes, owner: str = "", group: str = "") -> str:
 
 def _difference(path: str, before: tuple[str, str], after: tuple[str, str]) -> dict[str, str]:
     """Return a diff of (content, attributes) in Ansible's form for one that is ready to be shown."""
-    heads = [f"{path} ({like})" for _, like in (before, after)]
+    heads = [f"{path} ({like})" for _content, like in (before, after)]
     lines = list(
         difflib.unified_diff(before[0].splitlines(), after[0].splitlines(), heads[0], heads[1], lineterm="", n=2)
     )

@@ -29,9 +29,7 @@ ONLY = ("--limit", "head", "--tags", "prometheus")
 SPARE = "burst-dy-c5-1"
 # A look at Slurm every 30 s, a second of the timer's, and 5 s that Prometheus gathers changes for.
 REFRESH = 40
-GOOD = {
-    "prometheus_rules": {"good.yml": {"groups": [{"name": "g", "rules": [{"record": "up:sum", "expr": "sum(up)"}]}]}}
-}
+RULES = {"good.yml": {"groups": [{"name": "g", "rules": [{"record": "up:sum", "expr": "sum(up)"}]}]}}
 
 
 def ask(host: Host, path: str, query: str = "") -> Any:
@@ -155,9 +153,9 @@ def test_a_scrape_configuration_that_is_wrong_changes_nothing(on: On, play: Play
 def test_a_changed_configuration_is_reloaded(on: On, play: Play) -> None:
     head = on("head")
     before = process(head)
-    assert play(*ONLY, *variables(**GOOD)).returncode == 0
+    assert play(*ONLY, *variables(prometheus_rules=RULES)).returncode == 0
     assert [group["file"] for group in ask(head, "rules")["groups"]] == ["/etc/prometheus/rules/good.yml"]
-    assert "0 changed" in play(*ONLY, *variables(**GOOD)).stdout
+    assert "0 changed" in play(*ONLY, *variables(prometheus_rules=RULES)).stdout
     assert play(*ONLY).returncode == 0
     wait(5, lambda: not ask(head, "rules")["groups"])
     assert process(head) == before
@@ -165,10 +163,11 @@ def test_a_changed_configuration_is_reloaded(on: On, play: Play) -> None:
 
 @pytest.mark.usefixtures("as_before")
 def test_a_run_that_died_before_the_reload_is_finished(on: On, play: Play, command: Command) -> None:
-    """kill -9 in the middle of a run that changes rules and flags; the same run again completes, and then is content."""
+    """kill -9 in the middle of a run that changes rules and a flag; the same run again completes and is content."""
     head = on("head")
-    change = variables(**GOOD, prometheus_retention_time="16d")
-    for seconds in (4, 7, 9):
+    for seconds, days in ((5, "16d"), (8, "17d")):
+        rules = {f"{days}.yml": {"groups": [{"name": days, "rules": [{"record": "up:sum", "expr": "sum(up)"}]}]}}
+        change = variables(prometheus_rules=rules, prometheus_retention_time=days)
         line = command("ansible-playbook", "pcluster.postboot.site", *ONLY, *change)
         run = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         time.sleep(seconds)
@@ -176,10 +175,9 @@ def test_a_run_that_died_before_the_reload_is_finished(on: On, play: Play, comma
         run.wait()
         again = play(*ONLY, *change)
         assert again.returncode == 0, again.stdout[-3000:]
-        assert ask(head, "status/flags")["storage.tsdb.retention.time"] == "16d"
-        assert len(ask(head, "rules")["groups"]) == 1
+        assert ask(head, "status/flags")["storage.tsdb.retention.time"] == days
+        assert [group["name"] for group in ask(head, "rules")["groups"]] == [days]
         assert "0 changed" in play(*ONLY, *change).stdout
-        assert play(*ONLY).returncode == 0
 
 
 def test_compute_nodes_stay_while_slurm_is_down(on: On) -> None:

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Tell Prometheus which nodes there are, as Slurm and the login nodes themselves see it.
@@ -226,7 +225,7 @@ def login_nodes(directory: str, max_age: float, seconds: float, lock: str) -> tu
             pass_fds=[holder],
             cwd="/",
         )
-        out, _ = child.communicate(timeout=seconds)
+        out, _err = child.communicate(timeout=seconds)
     except BlockingIOError:
         return None, [f"{directory} still does not answer: its login nodes stay as they were"]
     except subprocess.TimeoutExpired:
