@@ -263,6 +263,10 @@ def names_of(groups: Iterable[Mapping[str, Any]]) -> set[str]:
     return {str(group["labels"]["pc_node"]) for group in groups}
 
 
+def listed(names: list[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+
 def read_groups(path: str) -> list[Group]:
     """Return what was written last; nothing when there is none, or when it is no longer whole."""
     try:
@@ -323,7 +327,7 @@ def update(path: str, before: list[Group], groups: list[Group]) -> None:
         return
     put(path, json.dumps(groups, indent=1, sort_keys=True) + "\n", 0o644)
     came, went = sorted(names_of(groups) - names_of(before)), sorted(names_of(before) - names_of(groups))
-    parts = [f"{word} {', '.join(names)}" for word, names in (("new:", came), ("gone:", went)) if names]
+    parts = [f"{word} {listed(names)}" for word, names in (("new:", came), ("gone:", went)) if names]
     say(f"{len(groups)} targets; {'; '.join(parts) or 'an address or a label changed'}", 5)
 
 
