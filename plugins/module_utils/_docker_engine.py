@@ -80,7 +80,7 @@ def _dpkg_packages(names: set[str]) -> Packages:
             if state:
                 found[name] = (state[1].decode(), _node_software.upstream(version[1].decode()) if version else "")
     installed = {name: version for name, (state, version) in found.items() if state == "installed"}
-    return Packages(installed, sorted(name for name, (state, _) in found.items() if state in _HALF))
+    return Packages(installed, sorted(name for name, (state, _version) in found.items() if state in _HALF))
 
 
 def _output(argv: list[str]) -> str | None:
