@@ -34,7 +34,7 @@ sandbox-setup:
 	@scripts/setup.sh --sandbox
 
 node:  ## Run one command on a node: NODE=head CMD='sinfo' [AS=ubuntu]
-	@$(SANDBOX) exec --user '$(or $(AS),root)' '$(NODE)' "$$CMD"
+	@$(SANDBOX) exec --user '$(if $(filter command line environment,$(origin AS)),$(AS),root)' '$(NODE)' "$$CMD"
 node play: export CMD := $(value CMD)
 
 play:  ## Run a playbook of the collection on the sandbox: PLAYBOOK=site [ARGS='--check']
