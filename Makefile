@@ -35,7 +35,7 @@ sandbox-setup:
 
 node:  ## Run one command on a node: NODE=head CMD='sinfo' [AS=ubuntu]
 	@$(SANDBOX) exec --user '$(if $(filter command line environment,$(origin AS)),$(AS),root)' '$(NODE)' "$$CMD"
-node play: export CMD := $(value CMD)
+export override CMD := $(value CMD)
 
 play:  ## Run a playbook of the collection on the sandbox: PLAYBOOK=site [ARGS='--check']
 	@$(RUN) ansible-playbook --inventory .sandbox/inventory pcluster.postboot.$(PLAYBOOK) $(ARGS)

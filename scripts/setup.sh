@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
-packages=(python3-venv openssh-client ca-certificates)
+packages=(python3-venv openssh-client ca-certificates git mount)
 [ "${1:-}" = --sandbox ] && packages+=(podman runc netavark aardvark-dns iptables mmdebstrap jq)
 missing=()
 for package in "${packages[@]}"; do
