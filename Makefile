@@ -34,10 +34,12 @@ sandbox-setup:
 	@scripts/setup.sh --sandbox
 
 node:  ## Run one command on a node: NODE=head CMD='sinfo' [AS=ubuntu]
+	@[ -n '$(NODE)' ] && [ -n "$$CMD" ] || { echo "usage: make node NODE=head CMD='sinfo' [AS=ubuntu]"; exit 2; }
 	@$(SANDBOX) exec --user '$(if $(filter command line environment,$(origin AS)),$(AS),root)' '$(NODE)' "$$CMD"
 export override CMD := $(value CMD)
 
 play:  ## Run a playbook of the collection on the sandbox: PLAYBOOK=site [ARGS='--check']
+	@[ -n '$(PLAYBOOK)' ] || { echo "usage: make play PLAYBOOK=site [ARGS='--check']"; exit 2; }
 	@$(RUN) ansible-playbook --inventory .sandbox/inventory pcluster.postboot.$(PLAYBOOK) $(ARGS)
 
 test: lint unit cluster  ## Run every test

@@ -431,7 +431,8 @@ class Sandbox:
         """Run one command on a node in a login shell, and return its exit code."""
         self.node(name)
         if PREFIX + name not in self.running():
-            sys.exit(f"node {name} is not running: make sandbox boots it")
+            how = f"sandbox.py join {name}" if self.node(name).get("spare") else "make sandbox"
+            sys.exit(f"node {name} is not running: {how} boots it")
         terminal = ["--tty"] if sys.stdin.isatty() and sys.stdout.isatty() else []
         full = [
             "podman",

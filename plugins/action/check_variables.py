@@ -85,6 +85,10 @@ class ActionModule(ActionBase):
         run_tags = list(variables.get("ansible_run_tags") or [])
         skip_tags = list(variables.get("ansible_skip_tags") or [])
         chosen = [name for name in components if _variables.selected(name, run_tags, skip_tags)]
+        if run_tags and not chosen and not {"always", "untagged"} & set(run_tags):
+            tags = ", ".join(run_tags)
+            msg = f"--tags is {tags}, and no component that is left has such a tag; there are {', '.join(components)}"
+            return {**result, "failed": True, "msg": msg}
         checker = self._checker(roles, variables)
         plans = checker.run(chosen, node, lambda value: bool(boolean(value, strict=False)))
         if checker.errors:

@@ -106,6 +106,7 @@ def ensure(artifact: Artifact, settings: Settings) -> Outcome:
 def _ensure(artifact: Artifact, settings: Settings, outcome: Outcome) -> None:
     path = receipts.path_of(settings.state_dir, artifact.name)
     outcome.before = receipts.load(path)
+    _refuse_half_a_pin(artifact, outcome.before)
     if not settings.check:
         for directory in (settings.state_dir, *artifact.directories):
             files.sweep(directory)
@@ -132,6 +133,16 @@ def _ensure(artifact: Artifact, settings: Settings, outcome: Outcome) -> None:
         return
     _install(artifact, settings, outcome, uid, gid)
     receipts.save(path, Receipt.of(artifact, outcome.files))
+
+
+def _refuse_half_a_pin(artifact: Artifact, receipt: Receipt | None) -> None:
+    """Raise where the version was changed and its hash was not: what is installed would pass for the new version."""
+    versions = (receipt.version, artifact.version) if receipt and receipt.sha256 == artifact.sha256 else ("", "")
+    if all(versions) and versions[0] != versions[1]:
+        raise ArtifactError(
+            f"its sha256 is that of version {versions[0]}, which is installed; "
+            f"set {artifact.sha256_variable or 'sha256'} for version {versions[1]} too"
+        )
 
 
 def _installed(artifact: Artifact, receipt: Receipt | None) -> Receipt | None:

@@ -303,6 +303,12 @@ def test_check_mode_with_a_tag_writes_nothing_and_says_would_change(site: Site) 
     assert not (site.node / "head").exists()
 
 
+def test_a_tag_that_no_component_has_is_named(site: Site) -> None:
+    code, output = site.run({"head": {}}, "--tags", "alhpa")
+    assert code != 0
+    assert "--tags is alhpa, and no component that is left has such a tag; there are alpha, beta, gamma" in output
+
+
 def test_the_tags_are_the_components(site: Site) -> None:
     code, output = site.run({"head": {}}, "--list-tags")
     assert code == 0

@@ -212,6 +212,15 @@ def test_a_new_version_replaces_files_and_tree(lab: Lab) -> None:
     assert lab.leftovers() == []
 
 
+def test_a_new_version_with_the_old_hash_is_half_a_pin(lab: Lab) -> None:
+    lab.ok(lab.members())
+    (one,) = lab.run(lab.members(version="2.0", sha256_variable="tool_sha256['x86_64']"))["artifacts"]
+    assert (
+        "its sha256 is that of version 1.0, which is installed; set tool_sha256['x86_64'] for version 2.0"
+        in one["error"]
+    )
+
+
 def test_a_tree_is_replaced_where_names_cannot_be_exchanged(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_artifact_files, "exchange", lambda one, other: False)
     lab.ok(lab.tree())
