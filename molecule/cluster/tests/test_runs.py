@@ -106,7 +106,7 @@ def anywhere(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "ANSIBLE_CONFIG"}
     environment["ANSIBLE_COLLECTIONS_PATH"] = str(Path(sys.executable).parent.parent / "collections")
     line = [Path(sys.executable).parent / "ansible-playbook", *arguments, "pcluster.postboot.site"]
-    return subprocess.run(line, env=environment, text=True, capture_output=True, timeout=120, check=False)
+    return subprocess.run(line, cwd="/", env=environment, text=True, capture_output=True, timeout=120, check=False)
 
 
 def test_machine_that_is_no_node_is_refused() -> None:
