@@ -137,3 +137,17 @@ def test_tags_list_the_components(command: Command) -> None:
         check=True,
     )
     assert {"fsx", "node_exporter"} <= set(re.findall(r"\w+", result.stdout.rsplit("TASK TAGS", 1)[1]))
+
+
+@pytest.mark.parametrize(("arguments", "said"), [([], "/root root"), (["AS=ubuntu"], "/home/ubuntu ubuntu")])
+def test_make_node_runs_a_command_as_it_is(arguments: list[str], said: str) -> None:
+    root = Path(__file__).resolve().parents[3]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    line = ["make", "--directory", str(root), "--no-print-directory", "node", "NODE=head", *arguments]
+    done = subprocess.run(
+        [*line, 'CMD=echo "$HOME" $(whoami)'], env=environment, text=True, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, said), done.stderr
+    failed = subprocess.run([*line, "CMD=exit 7"], env=environment, text=True, capture_output=True, check=False)
+    assert failed.returncode != 0
+    assert "Error 7" in failed.stderr
