@@ -95,7 +95,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
     names = (
-        [value for key, value in getattr(item, "callspec", None).params.items() if value in NODES]
+        [
+            value
+            for key, value in getattr(item, "callspec", None).params.items()
+            if isinstance(value, str) and value in NODES
+        ]
         if hasattr(item, "callspec")
         else []
     )
