@@ -313,13 +313,16 @@ class Sandbox:
         return path.read_text()
 
     def wait_for_systemd(self, name: str) -> None:
-        self.deadline(
-            f"{name}: systemd",
-            lambda: (
-                self.podman("exec", PREFIX + name, "systemctl", "is-system-running", check=False).stdout.strip()
-                == "running"
-            ),
-        )
+        """Wait until all units are up; one that lost a race for its version 1 cgroup at boot is started again."""
+        again = "systemctl --failed --plain --no-legend | cut -d ' ' -f 1 | xargs --no-run-if-empty systemctl restart"
+
+        def up() -> bool:
+            state = self.podman("exec", PREFIX + name, "systemctl", "is-system-running", check=False).stdout.strip()
+            if state == "degraded":
+                self.podman("exec", PREFIX + name, "sh", "-c", again, check=False)
+            return state == "running"
+
+        self.deadline(f"{name}: systemd", up)
 
     def slurm(self, *names: str) -> None:
         """Tell Slurm where its nodes are, as ParallelCluster's clustermgtd does, and wait until they are idle."""
