@@ -55,6 +55,7 @@ Depends: $3
 Description: $1 (the distribution's program in upstream's packaging)
 EOF
   if [ "$1" = docker-ce ]; then
+    # As upstream's own package does: a Docker that does not start fails its service, not the installation. The role then says why.
     printf '#!/bin/sh\nset -e\ngetent group docker > /dev/null || groupadd --system docker\nif [ -d /run/systemd/system ]; then systemctl daemon-reload; systemctl enable --quiet docker.service; systemctl start docker.service || true; else systemctl enable --quiet docker.service; fi\n' > "$work/stage/DEBIAN/postinst"
     chmod 0755 "$work/stage/DEBIAN/postinst"
   fi
