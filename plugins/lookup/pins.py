@@ -14,8 +14,8 @@ author:
 description:
   - Returns every file that a role pins by its sha256, with the user's own versions, URLs and hashes where they are
     set.
-  - A role pins a file by a variable C(<x>_sha256) in its defaults, a dictionary by architecture, and says where the
-    file is by C(__<x>_url).
+  - A role pins a file by a variable C(<x>_sha256) in its defaults, a dictionary by architecture (or with the one key
+    C(noarch)), and says where the file is by C(__<x>_url). Its version is C(<x>_version), or else C(<role>_version).
 options:
   _terms:
     description: The roles to ask. By default all of the collection.
@@ -86,10 +86,10 @@ class LookupModule(LookupBase):
         pins = []
         for variable in (name for name in defaults if name.endswith("_sha256")):
             what = variable[: -len("_sha256")]
-            for architecture in self.get_option("architectures"):
+            for architecture in ["noarch"] if "noarch" in defaults[variable] else self.get_option("architectures"):
                 found["ansible_facts"] = {"pcluster": _facts(architecture)}
                 templar = self._templar.copy_with_new_env(available_variables=found)
-                version = str(templar.template(found.get(f"{what}_version", "")))
+                version = str(templar.template(found.get(f"{what}_version", found.get(f"{role}_version", ""))))
                 pins.append(
                     {
                         "name": f"{what}-{version}-{architecture}",
@@ -113,4 +113,4 @@ class LookupModule(LookupBase):
 
 
 def _facts(architecture: str) -> dict[str, str]:
-    return {"architecture": architecture, "go_architecture": GO_ARCHITECTURES[architecture]}
+    return {"architecture": architecture, "go_architecture": GO_ARCHITECTURES.get(architecture, architecture)}

@@ -24,6 +24,7 @@ _KINDS = {
     "path": "a path",
 }
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+NOARCH = "noarch"  # the key of a checksum that is the same for every architecture, as a source's is
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,8 @@ def value_errors(name: str, value: Any, option: Mapping[str, Any]) -> list[str]:
 def pin_errors(name: str, value: Any, architecture: str, version: Any = None) -> list[str]:
     """Return what is wrong with a checksum for this architecture."""
     if isinstance(value, Mapping):
-        found, where = value.get(architecture), f"{name}['{architecture}']"
+        key = NOARCH if NOARCH in value else architecture
+        found, where = value.get(key), f"{name}['{key}']"
     else:
         found, where = value, name
     if isinstance(found, str) and _SHA256.fullmatch(found):
@@ -233,9 +235,11 @@ class Checker:
         plan.essential = truth(self._try(f"{role.name}_essential", False)) or truth(
             self._try("common_all_essential", False)
         )
-        if truth(self._try(f"__{role.name}_downloads", True)):
-            for pin in role.pins():
-                version = self._try(pin[: -len("sha256")] + "version", None)
+        downloads = self._try(f"__{role.name}_downloads", True)
+        for pin in role.pins():
+            what = pin[: -len("_sha256")]
+            if what in downloads if isinstance(downloads, list) else truth(downloads):
+                version = self._try(f"{what}_version", self._try(f"{role.name}_version", None))
                 lines = pin_errors(pin, self._try(pin, None), str(node.get("architecture")), version)
                 (self.errors if plan.essential else plan.errors).extend(lines)
         return plan

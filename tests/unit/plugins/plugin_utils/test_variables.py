@@ -145,6 +145,17 @@ def test_a_component_that_downloads_nothing_needs_no_checksum() -> None:
     assert errors == plans["nccl_tests"].errors == []
 
 
+def test_a_component_names_the_files_that_this_node_needs() -> None:
+    values = {"nccl_tests_enabled": True, "nccl_tests_sha256": {}, "nccl_tests_essential": False}
+    assert check(["nccl_tests"], **values, __nccl_tests_downloads=["nccl_tests"])[1]["nccl_tests"].errors
+    assert not check(["nccl_tests"], **values, __nccl_tests_downloads=["nccl_tests_other"])[1]["nccl_tests"].errors
+
+
+def test_a_checksum_of_sources_is_one_for_all_architectures() -> None:
+    assert v.pin_errors("a_sha256", {"noarch": HASH}, "aarch64") == []
+    assert v.pin_errors("a_sha256", {"noarch": ""}, "aarch64")[0].startswith("a_sha256['noarch'] is not set")
+
+
 def test_variables_of_a_component_that_does_not_run_are_not_looked_at() -> None:
     errors, plans = check(["nccl"], nccl_enabled=False, nccl_port="abc")
     assert errors == []
