@@ -8,20 +8,27 @@ writing a file and restarting its service is finished by the next one.
 
 from __future__ import annotations
 
+import grp
 import http.client
 import os
+import pwd
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
 import time
+import urllib.parse
 import urllib.request
 from typing import NamedTuple
 
 RUNNING = "/run/systemd/system"
+SYSUSERS = "/etc/sysusers.d"
+TMPFILES = "/etc/tmpfiles.d"
 SUFFIXES = (".service", ".socket", ".timer", ".path", ".mount", ".automount", ".target", ".slice")
 # How long a service must stay up before it counts as started: without an address to ask, and with one. The latter keeps
-# another process that already holds the port from answering for one that is about to fail on it.
+# another process that already holds the port from answering for one that is about to fail on it, and is not waited for
+# where the service's own process is seen to hold the port.
 SETTLE_SECONDS = (2.0, 1.0)
 _PROPERTIES = (
     "LoadState",
@@ -72,10 +79,14 @@ class Request(NamedTuple):
     name: str
     unit: str | None = None
     dropins: dict[str, str | None] | None = None
+    companions: dict[str, str | None] | None = None
+    sysusers: str | None = None
+    tmpfiles: str | None = None
     state: str = "started"
     enabled: bool | None = None
     restart_on: tuple[str, ...] = ()
     reload_on: tuple[str, ...] = ()
+    busy: tuple[str, ...] = ()
     verify: bool = True
     wait_url: str | None = None
     wait_seconds: float = 15
@@ -90,6 +101,7 @@ class Outcome(NamedTuple):
     diff: list[dict[str, str]]
     status: dict[str, str]
     warnings: list[str]
+    pending: str = ""
 
 
 def running() -> bool:
@@ -197,6 +209,75 @@ def _wanted_files(request: Request) -> dict[str, str | None]:
     return files
 
 
+def _companion_files(request: Request) -> dict[str, str | None]:
+    """Return the content of the units beside this one. They change nothing about its process."""
+    return {
+        os.path.join(request.directory, name): None if content is None else _with_newline(content)
+        for name, content in (request.companions or {}).items()
+    }
+
+
+def _missing_accounts(sysusers: str) -> list[str]:
+    """Return the users and groups that a sysusers.d file names and that are not there."""
+    missing = []
+    for line in sysusers.splitlines():
+        kind, _space, rest = line.strip().partition(" ")
+        name = rest.split()[0] if rest.split() else ""
+        try:
+            if kind.startswith("u"):
+                pwd.getpwnam(name)
+            elif kind == "g":
+                grp.getgrnam(name)
+        except KeyError:
+            missing.append(name)
+    return missing
+
+
+def _wrong_directories(tmpfiles: str) -> list[str]:
+    """Return the directories that a tmpfiles.d file wants and that are not so."""
+    return [line.split()[1] for line in tmpfiles.splitlines() if line.startswith("d ") and not _as_wanted(line)]
+
+
+def _as_wanted(line: str) -> bool:
+    path, mode, user, group = (line.split()[1:5] + ["-"] * 4)[:4]
+    try:
+        found = os.lstat(path)
+        return (
+            stat.S_ISDIR(found.st_mode)
+            and (mode == "-" or stat.S_IMODE(found.st_mode) == int(mode, 8))
+            and (user == "-" or pwd.getpwnam(user).pw_uid == found.st_uid)
+            and (group == "-" or grp.getgrnam(group).gr_gid == found.st_gid)
+        )
+    except (OSError, KeyError):
+        return False
+
+
+def _provide(request: Request, actions: list[str], diff: list[dict[str, str]]) -> None:
+    """Make the users and directories that the unit needs, as systemd's own tools would at boot."""
+    stem = request.name.rpartition(".")[0]
+    for content, folder, lacking, program, action in (
+        (request.sysusers, SYSUSERS, _missing_accounts, ["systemd-sysusers"], "made-users"),
+        (request.tmpfiles, TMPFILES, _wrong_directories, ["systemd-tmpfiles", "--create"], "made-directories"),
+    ):
+        if content is None:
+            continue
+        path, content = os.path.join(folder, f"{stem}.conf"), _with_newline(content)
+        if _differs(path, content):
+            _add(actions, "wrote")
+            diff.append(_file_diff(path, content))
+            if not request.check:
+                _write(path, content)
+        if not lacking(content):
+            continue
+        _add(actions, action)
+        if not request.check:
+            done = _program(*program, path)
+            left = lacking(content)
+            if left:
+                said = (done.stderr.strip() or f"it ended with {done.returncode}").splitlines()[-1]
+                raise UnitError(f"'{' '.join(program)} {path}' did not provide {', '.join(left)}: {said}")
+
+
 def _read(path: str) -> str | None:
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as stream:
@@ -243,6 +324,11 @@ def validate(request: Request) -> None:
         raise UnitError(f"state: {name} is a template, it cannot be {request.state}; name an instance, or use present")
     if request.unit is not None and not request.unit.strip():
         raise UnitError(f"unit: the content for {name} is empty; leave it out where a package brings the unit")
+    for companion in request.companions or {}:
+        if not re.fullmatch(r"[\w:.@\\-]+", companion, re.ASCII) or not companion.endswith(SUFFIXES):
+            raise UnitError(
+                f"companions: {companion!r} is no unit's name; expected one that ends in {', '.join(SUFFIXES)}"
+            )
     for dropin in request.dropins or {}:
         if not re.fullmatch(r"[\w:@-][\w:.@-]*\.conf", dropin, re.ASCII):
             raise UnitError(f"dropins: {dropin!r} would not be read by systemd; expected a name such as 10-path.conf")
@@ -271,11 +357,11 @@ def _verify(request: Request, status: dict[str, str], files: dict[str, str | Non
         for path, content in {**files, os.path.join(request.directory, request.name): unit}.items():
             if content is not None:
                 _write(os.path.join(folder, os.path.relpath(path, request.directory)), content)
-        own = os.path.join(folder, request.name)
-        done = _program("systemd-analyze", "--man=no", "verify", own)
+        own = [request.name, *(name for name, content in (request.companions or {}).items() if content is not None)]
+        done = _program("systemd-analyze", "--man=no", "verify", *(os.path.join(folder, name) for name in own))
     output = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     output = [line.replace(f"{folder}/", "") for line in output]
-    name = re.escape(request.name)
+    name = f"(?:{'|'.join(map(re.escape, own))})"
     # What a package's own unit is told of is not this step's affair; only our drop-ins are.
     mark = rf"(^|[\s/]){name}(:|\.d/)" if request.unit is not None else rf"(^|[\s/]){name}\.d/"
     complaints = [line for line in output if re.search(mark, line)]
@@ -333,6 +419,8 @@ def _change_due(request: Request, status: dict[str, str], redefined: bool) -> st
         return None
     if request.state == "stopped":
         return "stop" if _is_up(status) else None
+    if request.state == "current" and not _is_up(status):
+        return None
     started = _started_at(status)
     outdated = redefined or _newest(request, status) > started
     if _is_oneshot(status):
@@ -354,7 +442,7 @@ def apply(request: Request) -> Outcome:
     live = running()
     status = status_of(request.name)
     _refuse_masked(request, status)
-    files = _wanted_files(request)
+    files = {**_wanted_files(request), **_companion_files(request)}
     due = {path: content for path, content in files.items() if _differs(path, content)}
     known = request.unit is not None or status.get("LoadState", "") not in ("not-found", "")
     if not live:
@@ -371,6 +459,7 @@ def apply(request: Request) -> Outcome:
     before = _summary(status)
     redefined = status.get("NeedDaemonReload") == "yes"
 
+    _provide(request, actions, diff)
     for path, content in due.items():
         _add(actions, "removed" if content is None else "wrote")
         if not request.check:
@@ -388,25 +477,46 @@ def apply(request: Request) -> Outcome:
     if not live:
         if request.state != "present":
             warnings.append(f"no systemd runs here (an image build): {request.name} was not {request.state}")
-        return Outcome(actions, diff, status, [] if request.state == "present" else warnings)
+        return Outcome(actions, diff, status, [] if request.state in ("present", "current") else warnings)
 
     if not request.check:
         status = status_of(request.name)
         if status.get("LoadState") in ("bad-setting", "error"):
             raise UnitError(f"{request.name} cannot be loaded: {status.get('LoadError') or status['LoadState']}")
     change = _change_due(request, status, redefined or (request.check and bool(due)))
+    pending = _in_use(request) if change == "restart" and request.busy else ""
+    if pending:
+        warnings.append(pending)
+        change = None
     if change:
         _add(actions, {"start": "started", "stop": "stopped"}.get(change, f"{change}ed"))
         if not request.check:
             _carry_out(change, request, status)
-    if request.state == "started" and not request.check and _waits(request, status, change):
+    if request.state in ("started", "current") and not request.check and _waits(request, status, change):
         status = _wait(request, bool(change))
     elif not request.check:
         status = status_of(request.name)
     after = _foretold(before, request, enable, change) if request.check else _summary(status)
     if before != after:
         diff.append({"before_header": request.name, "after_header": request.name, "before": before, "after": after})
-    return Outcome(actions, diff, status, warnings)
+    return Outcome(actions, diff, status, warnings, pending)
+
+
+def _in_use(request: Request) -> str:
+    """Return why the unit may not be restarted now, or nothing. Where the program cannot tell, it may not."""
+    held = f"{request.name} was not restarted"
+    try:
+        done = _program(*request.busy, timeout=20)
+    except UnitError as error:
+        return f"{held}: {error}; the next run does it"
+    if done.returncode:
+        said = (done.stderr.strip() or f"it ended with {done.returncode}").splitlines()[0]
+        return f"{held}: '{request.busy[0]}' could not tell whether it is in use ({said}); the next run does it"
+    users = done.stdout.split()
+    if not users:
+        return ""
+    more = f" and {len(users) - 5} more" if len(users) > 5 else ""
+    return f"{held}: it is in use ({', '.join(users[:5])}{more}); a run while it idles does it"
 
 
 def _add(actions: list[str], word: str) -> None:
@@ -462,6 +572,22 @@ def _answers(url: str) -> str | None:
         return str(error) or type(error).__name__
 
 
+def _listens(process: str, url: str) -> bool:
+    """Tell whether a process itself holds the port of an address, so that no other can be the one that answers."""
+    try:
+        port = f"{urllib.parse.urlsplit(url).port or 80:04X}"
+        listening = set()
+        for table in ("tcp", "tcp6"):
+            with open(f"/proc/{process}/net/{table}", encoding="ascii") as lines:
+                fields = [line.split() for line in lines]
+            # local address, state (0A listens) and inode
+            listening |= {f"socket:[{f[9]}]" for f in fields if f[1].endswith(f":{port}") and f[3] == "0A"}
+        folder = f"/proc/{process}/fd"
+        return any(os.readlink(f"{folder}/{number}") in listening for number in os.listdir(folder))
+    except (OSError, ValueError):
+        return False
+
+
 def _wait(request: Request, changed: bool) -> dict[str, str]:
     """Return the unit's status once it is up and stays so; raise what is wrong when its time is over."""
     name = request.name
@@ -488,7 +614,8 @@ def _wait(request: Request, changed: bool) -> dict[str, str]:
             stayed = time.monotonic() - since[0] >= settle
             if request.wait_url:
                 answer = _answers(request.wait_url)
-                stayed = stayed and answer is None and _same_process(name, identity)
+                sure = stayed or _listens(status.get("MainPID", "0"), request.wait_url)
+                stayed = answer is None and sure and _same_process(name, identity)
             if stayed:
                 return status
         else:

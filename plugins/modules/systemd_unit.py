@@ -33,15 +33,33 @@ options:
       - Content of drop-ins by file name, such as V(10-path.conf). A value of V(null) removes that drop-in.
     type: dict
     default: {}
+  companions:
+    description:
+      - Content of further unit files by name, such as the service of a timer. They are written with the unit, and
+        neither enabled nor started. A value of V(null) removes that file.
+    type: dict
+    default: {}
+  sysusers:
+    description:
+      - Users and groups that the unit needs, as lines of C(sysusers.d). They are kept in C(/etc/sysusers.d), and made
+        by C(systemd-sysusers) where one is not there.
+    type: str
+  tmpfiles:
+    description:
+      - Directories that the unit needs, as lines of C(tmpfiles.d). They are kept in C(/etc/tmpfiles.d), so that those
+        on a tmpfs come back after a boot, and made by C(systemd-tmpfiles) where a C(d) line's is not there as it says.
+    type: str
   state:
     description:
       - V(started) means running, with the process no older than its files. For a C(Type=oneshot) without
         C(RemainAfterExit) it means that it ended well since the boot and since its files changed; one that no other
         unit refers to is forgotten by systemd when it ends, and so is started every time.
       - V(stopped) means not running.
+      - V(current) means that a unit that runs has a process no older than its files. One that does not run is not
+        started.
       - V(present) means that the files are in place and known to systemd; whether the unit runs is left alone.
     type: str
-    choices: [started, stopped, present]
+    choices: [started, stopped, current, present]
     default: started
   enabled:
     description:
@@ -62,6 +80,14 @@ options:
         reload does, makes a reload due; a restart where the unit has no C(ExecReload).
     type: list
     elements: path
+    default: []
+  busy:
+    description:
+      - A program and its arguments that print who uses the unit, word by word. While they print anything, or fail, the
+        unit is not restarted; RV(pending) and a warning say so, and a later run does it.
+      - It is asked only when a restart is due, directly before it.
+    type: list
+    elements: str
     default: []
   verify:
     description:
@@ -114,6 +140,8 @@ EXAMPLES = r"""
   pcluster.postboot.systemd_unit:
     name: node_exporter.service
     unit: "{{ lookup('ansible.builtin.template', 'node_exporter.service.j2') }}"
+    sysusers: u node_exporter - "Prometheus node_exporter" /var/lib/node_exporter /usr/sbin/nologin
+    tmpfiles: d /var/lib/node_exporter/textfile_collector 0755 root root
     restart_on:
       - /usr/local/bin/node_exporter
     wait_url: http://127.0.0.1:9100/metrics
@@ -127,6 +155,16 @@ EXAMPLES = r"""
         [Service]
         Environment=PATH=/opt/slurm/sbin:/opt/slurm/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin
 
+- name: The same, and a slurmd that runs is restarted once no job is on the node
+  pcluster.postboot.systemd_unit:
+    name: slurmd.service
+    state: current
+    dropins:
+      10-path.conf: |
+        [Service]
+        Environment=PATH=/opt/slurm/sbin:/opt/slurm/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin
+    busy: [/opt/slurm/bin/squeue, --noheader, --format=%i, --nodelist=gpu-st-p5-1]
+
 - name: Run Prometheus, which reloads its configuration
   pcluster.postboot.systemd_unit:
     name: prometheus.service
@@ -139,8 +177,8 @@ EXAMPLES = r"""
 RETURN = r"""
 actions:
   description: >-
-    What was done, or in check mode would be, in its order, from V(wrote), V(removed), V(enabled), V(disabled),
-    V(reloaded-daemon), V(started), V(restarted), V(reloaded) and V(stopped).
+    What was done, or in check mode would be, in its order, from V(made-users), V(made-directories), V(wrote),
+    V(removed), V(enabled), V(disabled), V(reloaded-daemon), V(started), V(restarted), V(reloaded) and V(stopped).
   type: list
   elements: str
   returned: success
@@ -150,6 +188,16 @@ status:
   type: dict
   returned: success
   sample: {ActiveState: active, SubState: running, MainPID: "4711", UnitFileState: enabled}
+pending:
+  description: Why a restart that is due was not done; empty when none is.
+  type: str
+  returned: success
+  sample: "slurmd.service was not restarted: it is in use (4711, 4712); a run while it idles does it"
+summary:
+  description: One phrase for the report.
+  type: str
+  returned: when a restart is pending
+  sample: restart of slurmd.service pending
 journal:
   description: The last lines that the unit left in the journal.
   type: list
@@ -170,10 +218,14 @@ def main() -> None:
             "name": {"type": "str", "required": True},
             "unit": {"type": "str"},
             "dropins": {"type": "dict", "default": {}},
-            "state": {"type": "str", "choices": ["started", "stopped", "present"], "default": "started"},
+            "companions": {"type": "dict", "default": {}},
+            "sysusers": {"type": "str"},
+            "tmpfiles": {"type": "str"},
+            "state": {"type": "str", "choices": ["started", "stopped", "current", "present"], "default": "started"},
             "enabled": {"type": "bool"},
             "restart_on": {"type": "list", "elements": "path", "default": []},
             "reload_on": {"type": "list", "elements": "path", "default": []},
+            "busy": {"type": "list", "elements": "str", "default": []},
             "verify": {"type": "bool", "default": True},
             "wait_url": {"type": "str"},
             "wait_seconds": {"type": "int", "default": 15},
@@ -185,6 +237,7 @@ def main() -> None:
     given = dict(module.params)
     given["restart_on"] = tuple(given["restart_on"])
     given["reload_on"] = tuple(given["reload_on"])
+    given["busy"] = tuple(given["busy"])
     try:
         outcome = _systemd.apply(_systemd.Request(check=module.check_mode, **given))
     except _systemd.UnitError as error:
@@ -193,7 +246,11 @@ def main() -> None:
         module.fail_json(msg=f"{given['name']}: {error}", journal=[])
     for warning in outcome.warnings:
         module.warn(warning)
-    module.exit_json(changed=bool(outcome.actions), actions=outcome.actions, diff=outcome.diff, status=outcome.status)
+    result = outcome._asdict()
+    del result["warnings"]
+    if outcome.pending:
+        result["summary"] = f"restart of {given['name']} pending"
+    module.exit_json(changed=bool(outcome.actions), **result)
 
 
 if __name__ == "__main__":

@@ -98,17 +98,17 @@ def test_roles_that_keep_the_contracts_are_let_be(copy: Path, capsys: pytest.Cap
         ("meta/main.yml", "  - role: pcluster.postboot.common", "  []", "depends not on pcluster.postboot.common"),
         (
             "tasks/install.yml",
-            "  register: __node_exporter_user\n",
+            "  register: __node_exporter_binary\n",
             "",
-            "'install | Its user is there' registers nothing; needed",
+            "'install | The binary is the pinned one' registers nothing; needed",
         ),
         (
             "tasks/install.yml",
-            "__node_exporter_user",
+            "__node_exporter_binary",
             "node_exporter_user",
             "registers node_exporter_user; needed: __node",
         ),
-        ("tasks/install.yml", "__node_exporter_user", "__node_exporter_service", "one would hide the other"),
+        ("tasks/install.yml", "__node_exporter_binary", "__node_exporter_service", "one would hide the other"),
         ("tasks/install.yml", "---\n", "---\n" + "#\n" * 100, "lines; 100 at most"),
         (
             "tasks/install.yml",

@@ -538,6 +538,146 @@ def test_an_answer_from_another_process_does_not_count(host, monkeypatch):
     assert result["msg"].startswith("demo.service did not come up and stay so within 2 s: it is failed/failed")
 
 
+def test_the_process_that_listens_itself_need_not_stay_first(host, web, monkeypatch):
+    monkeypatch.setattr(_systemd, "SETTLE_SECONDS", (60.0, 60.0))
+    monkeypatch.setattr(_systemd, "_same_process", lambda name, identity: True)
+    web.asked = 10
+    url = f"http://127.0.0.1:{web.server_address[1]}/ok"
+    assert _systemd._listens(str(os.getpid()), url)
+    assert not _systemd._listens(str(os.getppid()), url)
+    assert not _systemd._listens("0", url)
+    request = _systemd.Request("demo.service", wait_url=url, wait_seconds=30)
+    monkeypatch.setattr(
+        _systemd, "status_of", lambda name: {"ActiveState": "active", "MainPID": str(os.getpid()), "NRestarts": "0"}
+    )
+    began = time.monotonic()
+    _systemd._wait(request, changed=True)
+    assert time.monotonic() - began < 10  # half of wait_seconds is how long it would have to stay
+
+
+@pytest.fixture
+def provided(host, tmp_path, monkeypatch):
+    """Systemd's tools for users and directories; `broken` in the home makes them do nothing."""
+    for name, constant in (("sysusers.d", "SYSUSERS"), ("tmpfiles.d", "TMPFILES")):
+        (tmp_path / name).mkdir()
+        monkeypatch.setattr(_systemd, constant, str(tmp_path / name))
+    host.program(
+        "systemd-tmpfiles",
+        f"""#!/bin/sh
+[ -e {tmp_path}/broken ] && echo 'Read-only file system' >&2 && exit 73
+for file; do :; done
+while read -r kind path mode rest; do [ "$kind" = d ] && install -d -m "$mode" "$path"; done < "$file"
+""",
+    )
+    host.program("systemd-sysusers", f"#!/bin/sh\n[ -e {tmp_path}/broken ] || cp $1 {tmp_path}/accounts\n")
+
+    def getpwnam(name):
+        accounts = tmp_path / "accounts"
+        if not accounts.exists() or f"u {name} " not in accounts.read_text():
+            raise KeyError(name)
+
+    monkeypatch.setattr(_systemd.pwd, "getpwnam", getpwnam)
+    return host
+
+
+def test_users_and_directories_are_made_before_the_start(provided, tmp_path):
+    folder = tmp_path / "state"
+    args = {"unit": UNIT, "sysusers": "u demo - Demo /var/lib/demo", "tmpfiles": f"d {folder} 0750"}
+    foretold = provided.run(check=True, **args)["actions"]
+    assert not folder.exists()
+    done = provided.run(**args)["actions"]
+    assert foretold == done == ["wrote", "made-users", "made-directories", "enabled", "reloaded-daemon", "started"]
+    assert folder.stat().st_mode & 0o777 == 0o750
+    assert provided.run(**args)["actions"] == []
+    folder.chmod(0o700)
+    (tmp_path / "accounts").unlink()  # as a run that was killed after it had written the files
+    assert provided.run(**args)["actions"] == ["made-users", "made-directories"]
+    assert folder.stat().st_mode & 0o777 == 0o750
+
+
+@pytest.mark.parametrize("kind", ["sysusers", "tmpfiles"])
+def test_what_systemd_s_tools_did_not_make_is_named(provided, tmp_path, kind):
+    (tmp_path / "broken").touch()
+    line = {"sysusers": "u demo - Demo", "tmpfiles": f"d {tmp_path}/state 0755"}[kind]
+    message = provided.run(unit=UNIT, **{kind: line})["msg"]
+    assert message.startswith(f"'systemd-{kind}")
+    assert "did not provide" in message
+    assert ("Read-only file system" in message) == (kind == "tmpfiles")
+    assert not (provided.units / "demo.service").exists()
+
+
+def test_companions_come_with_the_unit(host):
+    timer = "[Timer]\nOnBootSec=1h\n[Install]\nWantedBy=timers.target\n"
+    args = {"name": "demo.timer", "unit": timer, "companions": {"demo.service": UNIT}}
+    assert host.run(**args)["actions"] == ["wrote", "enabled", "reloaded-daemon", "started"]
+    assert (host.units / "demo.service").read_text() == UNIT
+    assert host.run(**args)["actions"] == []
+    changed = {"demo.service": UNIT.replace("Demo", "Changed")}
+    assert host.run(**{**args, "companions": changed})["actions"] == ["wrote", "reloaded-daemon"]
+    bad = host.run(**{**args, "companions": {"demo.service": UNIT + "[Service]\nBad=1\n"}})
+    assert bad["msg"].startswith("unit: systemd would not take it as it is: demo.service:")
+    assert host.run(**{**args, "companions": {"demo.service": None}})["actions"] == ["removed", "reloaded-daemon"]
+    assert not (host.units / "demo.service").exists()
+
+
 def test_every_option_is_documented():
     documented = yaml.safe_load(systemd_unit.DOCUMENTATION)["options"]
     assert set(documented) == set(_systemd.Request._fields) - {"check"}
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_current_leaves_a_unit_that_does_not_run(host, check):
+    (host.units / "demo.service").write_text(UNIT)
+    done = host.run(state="current", dropins={"10-path.conf": "[Service]\n"}, check=check)
+    assert done["actions"] == ["wrote", "reloaded-daemon"]
+    assert not any("start" in call for call in host.calls())
+
+
+def test_current_restarts_a_unit_that_is_older_than_its_files(host, tmp_path):
+    host.run(unit=UNIT)
+    host.calls()
+    args = {"state": "current", "dropins": {"10-path.conf": "[Service]\n"}}
+    assert host.run(**args)["actions"] == ["wrote", "reloaded-daemon", "restarted"]
+    assert host.run(**args)["actions"] == []
+
+
+def test_a_unit_in_use_is_restarted_later(host, tmp_path, monkeypatch):
+    warnings = []
+    monkeypatch.setattr(systemd_unit.AnsibleModule, "warn", lambda _self, text: warnings.append(text))
+    host.program(
+        "who-uses-it",
+        f"#!/bin/sh\necho asked >> {tmp_path}/asked\n[ -e {tmp_path}/jobs ] && cat {tmp_path}/jobs || :\n",
+    )
+    host.run(unit=UNIT)
+    args = {"unit": UNIT + "# new\n", "busy": ["who-uses-it"]}
+    (tmp_path / "jobs").write_text("1\n2\n3_4\n5\n6\n7\n")
+    for check in (True, False, False):
+        done = host.run(**args, check=check)
+        assert "restarted" not in done["actions"]
+        assert done["pending"] == (
+            "demo.service was not restarted: it is in use (1, 2, 3_4, 5, 6 and 1 more); a run while it idles does it"
+        )
+        assert done["summary"] == "restart of demo.service pending"
+        assert warnings.pop() == done["pending"]
+    assert done["changed"] is False
+    (tmp_path / "jobs").unlink()
+    done = host.run(**args)
+    assert (done["actions"], done["pending"], done.get("summary")) == (["restarted"], "", None)
+    (tmp_path / "asked").unlink()
+    assert host.run(**args)["actions"] == []
+    assert not (tmp_path / "asked").exists()
+
+
+@pytest.mark.parametrize("program", ["#!/bin/sh\necho 'squeue: error: no controller' >&2\nexit 1\n", None])
+def test_a_unit_of_which_nobody_can_tell_is_not_restarted(host, program):
+    if program:
+        host.program("who-uses-it", program)
+    host.run(unit=UNIT)
+    done = host.run(unit=UNIT + "# new\n", busy=["who-uses-it"])
+    assert "restarted" not in done["actions"]
+    assert ("no controller" if program else "the program who-uses-it is not there") in done["pending"]
+
+
+def test_a_unit_that_is_down_is_started_whoever_uses_it(host):
+    host.program("who-uses-it", "#!/bin/sh\necho 1\n")
+    assert "started" in host.run(unit=UNIT, busy=["who-uses-it"])["actions"]
