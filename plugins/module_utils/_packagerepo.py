@@ -65,7 +65,7 @@ class Request(NamedTuple):
     enabled: bool = True
     options: dict[str, Any] | None = None
     state: str = "present"
-    refresh: bool = True
+    refresh: str = "missing"
     lock_timeout: int = 300
     check: bool = False
 
@@ -428,6 +428,7 @@ def refresh(request: Request, text: str) -> None:
                 "-y",
                 f"--setopt=reposdir={folder}",
                 f"--setopt={request.name}.skip_if_unavailable=0",
+                *(["--refresh"] if request.refresh == "always" else []),
                 "makecache",
                 "--repo",
                 request.name,
@@ -502,8 +503,9 @@ def apply(request: Request) -> Outcome:
     if changed:
         diff.append(_diff(places.source, _text(places.source), text))
     diff += [_diff(path, _text(path), content or "") for path, content in conflicts.items()]
-    refresh_due = request.refresh and request.enabled and (changed or not _lists_are_there(request, url))
-    if refresh_due and not request.check:
+    reads = request.refresh != "never" and request.enabled
+    refresh_due = reads and (changed or not _lists_are_there(request, url))
+    if (refresh_due or (reads and request.refresh == "always")) and not request.check:
         refresh(request, text)
     if changed:
         actions.append("wrote")

@@ -105,9 +105,12 @@ options:
     default: {}
   refresh:
     description:
-      - Whether to read the repository's lists before it is added, and when they are missing.
-    type: bool
-    default: true
+      - When to read the repository's lists - V(missing) before it is added and when they are missing; V(always) every
+        time, which is what an installation needs, because old lists name packages that are no longer there; V(never).
+      - Reading lists again counts as no change.
+    type: str
+    choices: [missing, always, never]
+    default: missing
   lock_timeout:
     description:
       - Seconds to wait for another package operation to end.
@@ -229,7 +232,7 @@ def main() -> None:
             "mirrors": words,
             "enabled": {"type": "bool", "default": True},
             "options": {"type": "dict", "default": {}},
-            "refresh": {"type": "bool", "default": True},
+            "refresh": {"type": "str", "choices": ["missing", "always", "never"], "default": "missing"},
             "lock_timeout": {"type": "int", "default": 300},
         },
         required_if=[("state", "present", ("url", "key_url", "key_fingerprints"))],

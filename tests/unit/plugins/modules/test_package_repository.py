@@ -171,6 +171,11 @@ Signed-By: /etc/apt/keyrings/demo.gpg
         assert again["changed"] is False
     assert host.calls() == []
     assert len(host.site.asked) == 1
+    again = host.run(refresh="always")
+    assert again["changed"] is False
+    assert len(host.calls()) == 1  # old lists name packages that are gone
+    assert host.run(refresh="always", check=True)["changed"] is False
+    assert host.calls() == []
     lists.unlink()
     assert host.run(check=True)["actions"] == ["refreshed"]
     assert host.run()["actions"] == ["refreshed"]
@@ -386,7 +391,7 @@ def test_absent(host):
 def test_switched_off_and_unrefreshed(host):
     assert host.run(enabled=False)["actions"] == ["installed-key", "wrote"]
     assert "Enabled: no\n" in host.text("/etc/apt/sources.list.d/demo.sources")
-    assert host.run(refresh=False)["actions"] == ["wrote"]
+    assert host.run(refresh="never")["actions"] == ["wrote"]
     assert host.calls() == []
 
 
