@@ -85,6 +85,7 @@ class ActionModule(ActionBase):
         check = bool(self._task.check_mode)
         lines = [
             *_report.table(reports, _width(), check),
+            *_report.summaries(reports),
             *_report.notes(reports),
             _report.last_line(reports, max([report["seconds"] for report in reports] or [0.0]), check),
         ]

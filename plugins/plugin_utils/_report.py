@@ -130,7 +130,11 @@ def summarise(told: Told, variables: Mapping[str, Any], now: float, check: bool 
             entry.update(status="skipped", why=f"{cause} failed" if cause else "the node stopped")
         else:
             end = min([start for start in starts if start > started] or [now])
-            changes = sorted(key for key, one in results_of(name, variables).items() if is_changed(one))
+            results = results_of(name, variables)
+            changes = sorted(key for key, one in results.items() if is_changed(one))
+            summary = dict.fromkeys(str(one["summary"]) for one in results.values() if one.get("summary"))
+            if summary:
+                entry["summary"] = "; ".join(summary)
             entry.update(changed=len(changes), changes=changes, seconds=round(max(0.0, end - started), 1))
             if failure:
                 entry.update(status="failed", why=failure["message"], task=failure["task"])
@@ -266,6 +270,20 @@ def notes(reports: Sequence[Mapping[str, Any]]) -> list[str]:
     for (word, component, text), hosts in said.items():
         lines.append(f"{word} on {_names(hosts)}: {component + ': ' if component else ''}{text}")
     return lines
+
+
+def summaries(reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each thing that components say nodes have ended up with."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for report in reports:
+        for entry in report["components"]:
+            if entry.get("summary") and entry["status"] != "failed":
+                said.setdefault((entry["name"], entry["summary"]), []).append(str(report["host"]))
+    everywhere = len(reports)
+    return [
+        f"{component}: {text}" + ("" if len(hosts) == everywhere else f" (on {_names(hosts)})")
+        for (component, text), hosts in said.items()
+    ]
 
 
 def last_line(reports: Sequence[Mapping[str, Any]], seconds: float, check: bool = False) -> str:

@@ -210,6 +210,17 @@ def test_each_note_is_said_once_with_all_its_nodes() -> None:
     ]
 
 
+def test_what_a_node_ended_up_with_is_told_once() -> None:
+    variables = {"__a_x": {**OK, "summary": "A 1.0"}, "__a_y": {**CHANGED, "summary": "A 1.0"}, "__a_z": OK}
+    (entry,) = r.summarise(told({"a": plan(100.0)}), variables, 101.0)["components"]
+    assert entry["summary"] == "A 1.0"
+    one, two, three = report("n1", a="ok", c="ok"), report("n2", a="ok"), report("n3", a="failed")
+    one["components"][0]["summary"] = two["components"][0]["summary"] = three["components"][0]["summary"] = "A 1.0"
+    one["components"][1]["summary"] = "C 2"
+    assert r.summaries([one, two]) == ["a: A 1.0", "c: C 2 (on n1)"]
+    assert r.summaries([two, three]) == ["a: A 1.0 (on n2)"]
+
+
 def test_the_last_line_counts() -> None:
     stopped = report("s", "stopped", a="failed")
     stopped["stopped"] = {"component": "a", "message": "bad"}
