@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright (c) 2026 The pcluster.postboot contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The sandbox: two look-alike ParallelClusters, an AWS API and a mirror, in podman on a network of their own.
+"""The sandbox: two look-alike ParallelClusters, and the services around them, in podman on a network of their own.
 
 create.yml and destroy.yml call its steps in turn; `make node` calls `exec`. A step does only what is not done yet, and
 prints one line for each thing that it did, so that a step that prints nothing changed nothing.
@@ -17,6 +17,7 @@ import platform
 import resource
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -137,26 +138,34 @@ class Sandbox:
 
     def mirror(self) -> None:
         """Fill the mirror's directory with every file that an upstream site would serve."""
+        pins = self.state / "mirror/pins.json"
+        before = json.loads(pins.read_text())["signing_key"] if pins.exists() else None
         line = [HERE / "mirror/build.sh", self.state / "mirror", self.image["base"]]
         done = subprocess.run(line, env=self.environment, text=True, stdout=subprocess.PIPE, check=False)
         if done.returncode:
             sys.exit("the mirror could not be filled: see the lines above")
         if done.stdout:
             print(done.stdout, end="")
-            self.podman("rm", "--force", "--ignore", PREFIX + "mirror")  # it would go on to serve the old directory
-            if self.running() - {PREFIX + "aws"}:
+            # These would go on to serve the old directory.
+            self.podman("rm", "--force", "--ignore", PREFIX + "mirror", PREFIX + "registry")
+            if before != json.loads(pins.read_text())["signing_key"] and self.running() - {PREFIX + "aws"}:
                 sys.exit(
                     "the mirror has a new signing key, which the running nodes do not know: make sandbox-down first"
                 )
 
     def services(self) -> None:
-        """Start the AWS API and the mirror."""
+        """Start the AWS API, the mirror and the container registry, and wait until they answer."""
         if self.podman("network", "exists", self.network, check=False).returncode:
             self.podman("network", "create", "--subnet", self.topology["network"]["subnet"], self.network)
         running = self.running()
-        for name, arguments in (("mirror", self.mirror_arguments()), ("aws", self.aws_arguments())):
+        services = (
+            ("mirror", 80, self.mirror_arguments()),
+            ("aws", 5000, self.aws_arguments()),
+            ("registry", 5001, self.registry_arguments()),
+        )
+        for name, _, arguments in services:
+            address = self.topology["services"][name]["address"]
             if PREFIX + name not in running:
-                address = self.topology["services"][name]["address"]
                 self.podman("rm", "--force", "--ignore", PREFIX + name)
                 self.podman(
                     "run",
@@ -167,11 +176,13 @@ class Sandbox:
                     name,
                     "--network",
                     self.network,
-                    "--ip",
-                    address,
+                    *placed_at(address),
                     *arguments,
                 )
                 print(f"booted {name} {address}")
+        for name, port, _ in services:
+            address = self.topology["services"][name]["address"]
+            self.deadline(name, lambda at=(address, port): listens(at))
 
     def boot(self) -> None:
         """Start the nodes that are not running, and wait until their systemd is up."""
@@ -209,6 +220,19 @@ class Sandbox:
             "/srv/server.py",
         ]
 
+    def registry_arguments(self) -> list[str]:
+        return [
+            "--volume",
+            f"{self.state}/mirror/sandbox:/srv/sandbox:ro",
+            "--volume",
+            f"{HERE}/registry:/srv/registry:ro",
+            "--env",
+            "PYTHONDONTWRITEBYTECODE=1",
+            self.image["base"],
+            "python3",
+            "/srv/registry/serve.py",
+        ]
+
     def boot_node(self, node: dict[str, Any], running: set[str]) -> None:
         container, cluster = PREFIX + node["name"], self.clusters[node["cluster"]]
         if container in running:
@@ -236,8 +260,7 @@ class Sandbox:
             node["hostname"],
             "--network",
             self.network,
-            "--ip",
-            node["address"],
+            *placed_at(node["address"]),
             "--systemd=always",
             "--privileged",
             *(["--cgroupns=private"] if self.hybrid_cgroups else []),
@@ -279,6 +302,8 @@ class Sandbox:
                 / "RPM-GPG-KEY-amazon-linux-2023"
             )
             write(tree / "etc/pki/rpm-gpg/RPM-GPG-KEY-amazon-linux-2023", keys.read_text())
+        if node.get("gpus"):
+            write(tree / "usr/bin/nvidia-smi", (HERE / "templates/nvidia-smi").read_text(), mode=0o755)
         if node["type"] == "Compute":
             write(tree / "etc/parallelcluster/slurm_plugin/slurm_nodename", node["name"])
             write(
@@ -292,8 +317,6 @@ class Sandbox:
             for name in ("slurm.conf", "slurm_parallelcluster.conf", "gres.conf"):
                 write(etc / name, self.render(f"{name}.j2", context))
             write(etc / "cgroup.conf", "CgroupAutomount=no\nConstrainCores=yes\n")
-            write(etc / "plugstack.conf", "include /opt/slurm/etc/plugstack.conf.d/*\n")
-            (etc / "plugstack.conf.d").mkdir(exist_ok=True)
             write(etc / "pcluster/custom_slurm_settings_include_file_slurm.conf", "# CustomSlurmSettings\n")
             for kind in ("prolog.d", "epilog.d"):
                 write(etc / "scripts" / kind / "90_pcluster_noop", "#!/bin/bash\nexit 0\n", mode=0o755)
@@ -457,9 +480,10 @@ class Sandbox:
         for node in self.nodes(spares=True):
             if PREFIX + node["name"] in running:
                 print(f"  {node['name']:<16} {node['address']:<14} {node['cluster']:<6} {node['type']}")
-        print(
-            f"  {'aws':<16} {self.endpoint}\n  {'mirror':<16} http://{self.topology['services']['mirror']['address']}/"
-        )
+        services = self.topology["services"]
+        print(f"  {'aws':<16} {self.endpoint}")
+        print(f"  {'mirror':<16} http://{services['mirror']['address']}/")
+        print(f"  {'registry':<16} http://{services['registry']['address']}:5000/v2/")
 
     def destroy(self) -> None:
         """Remove every trace of the running sandbox. Images and the mirror's files stay, as a cache."""
@@ -494,6 +518,19 @@ def write(path: Path, content: str, mode: int = 0o644) -> None:
     if not path.exists() or path.read_text() != content:
         path.write_text(content)
     path.chmod(mode)
+
+
+def listens(at: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(at, timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
+def placed_at(address: str) -> list[str]:
+    """podman's arguments for an address, always with the same hardware address: others remember that for a minute."""
+    return ["--ip", address, "--mac-address", "02:42:" + ":".join(f"{int(part):02x}" for part in address.split("."))]
 
 
 def main() -> int:

@@ -13,9 +13,11 @@ log() { printf '%s  %s\n' "$(date +%T)" "$*" >&2; }
 have() { podman image exists "$1"; }
 hash_of() { cat "$@" | sha256sum | cut -c1-12; }
 
+# shellcheck source=/dev/null
 . /etc/os-release
 packages=$(grep -v '^#' "$here/packages.txt" | tr -s ' \n' ',' | sed 's/^,//; s/,$//')
 
+# shellcheck disable=SC2016  # $(SITE) and the like are apt's
 # The distribution's own repositories, as this machine's apt is configured to reach them.
 host_sources() {
   apt-get indextargets --format '$(SITE)|$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(ORIGIN)' 'Created-By: Packages' |
@@ -27,6 +29,7 @@ build_base() {
   host_sources > "$sources"
   [ -s "$sources" ] || { log "no $ID repository in this machine's apt: run apt-get update"; exit 1; }
   log "building $tag from $PRETTY_NAME (about two minutes, once)"
+  # shellcheck disable=SC2016  # the hook's $1 is mmdebstrap's
   mmdebstrap --variant=apt --include="$packages" --aptopt='Acquire::Languages "none"' \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --customize-hook='rm -f "$1"/etc/machine-id "$1"/etc/ssh/ssh_host_*' \

@@ -8,13 +8,15 @@ real_image() { ! grep -q '^ID=debian' /etc/os-release; }
 install_packages() {  # only on a registry's image; the look-alike's packages are in its base already
   if [ "$family" = ubuntu ]; then
     apt-get update -q
-    grep -v '^#' "$2" | tr ' ' '\n' | grep -vE '^(python3-dnf|dnf|rpm|nginx-light|createrepo-c|init|awscli)$' | DEBIAN_FRONTEND=noninteractive xargs apt-get install -q -y --no-install-recommends
+    grep -v '^#' "$2" | tr ' ' '\n' | grep -vE '^(python3-dnf|dnf|rpm|nginx-light|createrepo-c|docker-registry|init|awscli)$' | DEBIAN_FRONTEND=noninteractive xargs apt-get install -q -y --no-install-recommends
   else
-    dnf install -y systemd dbus python3 openssh-server sudo iproute iptables procps-ng psmisc pciutils kmod ca-certificates jq less unzip xz zstd tar awscli-2
+    dnf install -y systemd dbus python3 openssh-server sudo iproute iptables procps-ng psmisc pciutils kmod ca-certificates jq less unzip xz zstd tar awscli-2 \
+      gcc make squashfs-tools parallel pigz gawk util-linux ncurses shadow-utils
   fi
 }
 
-# ParallelCluster's Slurm lives in /opt/slurm, which the head node shares. Its sysconfdir is /opt/slurm/etc.
+# ParallelCluster's Slurm lives in /opt/slurm, which the head node shares, with the headers that a SPANK plugin is built from. Its sysconfdir is
+# /opt/slurm/etc.
 move_slurm() {
   command -v slurmctld > /dev/null || return 0
   local lib; lib=$(echo /usr/lib/*-linux-gnu/slurm-wlm)
@@ -28,14 +30,17 @@ move_slurm() {
     rm -f "/usr/sbin/$program"
   done
   cp -a "$lib" /opt/slurm/lib/slurm
+  mkdir -p /opt/slurm/include && mv /usr/include/slurm /opt/slurm/include/slurm
   rm -rf /etc/slurm && ln -s /opt/slurm/etc /etc/slurm
 }
 
 users() {
-  local user=$1
+  local user=$1 ordinary uid=1001
   id "$user" > /dev/null 2>&1 || useradd --create-home --shell /bin/bash --uid 1000 "$user"
   usermod --password '*' "$user"
   echo "$user ALL=(ALL) NOPASSWD:ALL" > "/etc/sudoers.d/90-cloud-init-users"
+  # Ordinary users, who may use Slurm and nothing else.
+  for ordinary in alice bob; do useradd --create-home --shell /bin/bash --uid $((uid++)) "$ordinary"; done
   id pcluster-admin > /dev/null 2>&1 || useradd --system --no-create-home --shell /usr/sbin/nologin pcluster-admin
 }
 
@@ -51,6 +56,8 @@ identity() {
     printf '%s\n' 'NAME="Amazon Linux"' 'VERSION="2023"' 'ID="amzn"' 'ID_LIKE="fedora"' 'VERSION_ID="2023"' 'PLATFORM_ID="platform:al2023"' \
       'PRETTY_NAME="Amazon Linux 2023.9.20251110"' 'CPE_NAME="cpe:2.3:o:amazon:amazon_linux:2023"' > /usr/lib/os-release
     echo 'Amazon Linux release 2023.9.20251110 (Amazon Linux)' > /etc/system-release
+    # What Amazon Linux does not have at all.
+    rm -f /usr/bin/squashfuse* /usr/bin/fuse-overlayfs
     rm -rf /usr/bin/apt* /usr/bin/dpkg* /etc/apt /var/lib/dpkg /etc/debian_version /usr/lib/python3/dist-packages/apt*
     mkdir -p /etc/rpm /etc/yum.repos.d /etc/dnf/vars /var/lib/rpm
     echo '%_dbpath /var/lib/rpm' > /etc/rpm/macros.sandbox
@@ -64,8 +71,8 @@ identity() {
 services() {
   systemctl mask --quiet systemd-networkd.service systemd-networkd.socket systemd-networkd-wait-online.service systemd-firstboot.service \
     systemd-resolved.service systemd-timesyncd.service systemd-udevd.service systemd-modules-load.service getty.target console-getty.service \
-    sys-kernel-debug.mount sys-kernel-tracing.mount sys-fs-fuse-connections.mount dev-hugepages.mount ssh.socket nginx.service \
-    apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer
+    sys-kernel-debug.mount sys-kernel-tracing.mount sys-fs-fuse-connections.mount dev-hugepages.mount ssh.socket nginx.service docker-registry.service sysstat.service \
+    sysstat-collect.timer sysstat-summary.timer apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer
   rm -f /etc/systemd/system/multi-user.target.wants/slurm*.service
   systemctl set-default --quiet multi-user.target
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Fills the mirror's directory with what each upstream site would serve, at /<host>/<path>, made from this distribution's real programs.
+# Fills the mirror's directory with what each upstream site would serve, at /<host>/<path>, made from this distribution's real programs, and from
+# ../standins where there is none. sites/ has one file for each site; the key that signs their packages is kept in the cache beside the mirror.
 #
 #   build.sh MIRROR_DIR BASE_IMAGE
 #
@@ -9,13 +10,16 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 mirror=$(realpath -m "$1") image=$2
-stamp=$(cat "$here"/build.sh "$here"/fill.sh | sha256sum | cut -c1-16)-$image
+key=$(dirname "$mirror")/cache/signing-key
+stamp=$(cd "$here/.." && find mirror standins -type f -not -name '*.pyc' | sort | xargs sha256sum | sha256sum | cut -c1-16)-$image
 [ "$(cat "$mirror/.stamp" 2> /dev/null)" = "$stamp" ] && exit 0
-rm -rf "$mirror" && mkdir -p "$mirror"
+rm -rf "$mirror" && mkdir -p "$mirror" "$key" && chmod 0700 "$key"
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/{lists/partial,cache/archives/partial,sources.d,debs}
 
+# shellcheck source=/dev/null
 . /etc/os-release
+# shellcheck disable=SC2016  # $(SITE) and the like are apt's
 site=$(apt-get indextargets --format '$(ORIGIN)|$(REPO_URI)|$(RELEASE)' 'Created-By: Packages' | awk -F'|' -v id="$ID" -v suite="$VERSION_CODENAME" 'tolower($1) == id && $3 == suite { print $2; exit }')
 newest=$([ "$ID" = debian ] && echo unstable || echo "$VERSION_CODENAME")
 component=$([ "$ID" = debian ] && echo main || echo universe)
@@ -29,6 +33,7 @@ cd "$work/debs"
 APT_CONFIG="$work/apt.conf" apt-get update -qq
 APT_CONFIG="$work/apt.conf" apt-get download -qq prometheus promtool prometheus-node-exporter
 apt-get download -qq -o APT::Sandbox::User=root docker.io containerd runc tini libdevmapper1.02.1 busybox-static
-podman run --rm --network none --volume "$work/debs:/debs:ro" --volume "$mirror:/srv/mirror" --volume "$here/fill.sh:/fill.sh:ro" "$image" bash /fill.sh
+podman run --rm --network none --volume "$work/debs:/debs:ro" --volume "$mirror:/srv/mirror" --volume "$here:/mirror:ro" \
+  --volume "$here/../standins:/standins:ro" --volume "$key:/signing-key" "$image" bash /mirror/fill.sh
 echo "$stamp" > "$mirror/.stamp"
 echo "filled the mirror: $(jq -r 'to_entries | map("\(.key) \(.value.version // "")") | join(", ")' "$mirror/pins.json")"

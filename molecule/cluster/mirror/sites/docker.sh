@@ -1,0 +1,67 @@
+# shellcheck shell=bash disable=SC2154  # top, work and the like are from lib.sh
+# Docker's packages, wrapping the distribution's dockerd, containerd and runc; which program goes where is upstream's. They are in
+# download.docker.com, for Ubuntu and for RHEL, and `docker` itself in Amazon Linux's own repository.
+docker_version=$(version_of docker.io) containerd_version=$(version_of containerd)
+docker_units() {
+  sed -e 's#/usr/sbin/dockerd#/usr/bin/dockerd#' "$work"/docker.io/lib/systemd/system/docker.service > "$work/stage/usr/lib/systemd/system/docker.service"
+  cp "$work"/docker.io/lib/systemd/system/docker.socket "$work/stage/usr/lib/systemd/system/"
+}
+docker_group='getent group docker > /dev/null || groupadd --system docker'
+stage_engine() {
+  stage
+  cp "$work/docker.io/usr/sbin/dockerd" "$work/docker.io/usr/sbin/docker-proxy" "$work/stage/usr/bin/"
+  cp "$work/tini/usr/bin/tini-static" "$work/stage/usr/bin/docker-init"
+  docker_units
+  after_install "$docker_group"
+}
+stage_cli() { stage; cp "$work/docker.io/usr/bin/docker" "$work/stage/usr/bin/"; }
+stage_runc() { stage; cp "$work"/runc/usr/sbin/runc "$work/stage/usr/bin/"; }
+stage_containerd() {
+  stage
+  cp "$work"/containerd/usr/bin/* "$work/stage/usr/bin/"
+  cp "$work"/containerd/lib/systemd/system/containerd.service "$work/stage/usr/lib/systemd/system/"
+  sed -i 's#/usr/sbin/#/usr/bin/#' "$work/stage/usr/lib/systemd/system/containerd.service"
+}
+stage_containerd_io() { stage_containerd; cp "$work"/runc/usr/sbin/runc "$work/stage/usr/bin/"; }
+
+docker_ubuntu() {
+  local site=$top/download.docker.com/linux/ubuntu version="5:$docker_version-1~ubuntu.24.04~noble" pool plugin
+  pool=$site/dists/noble/pool/stable/$architecture
+  stage_engine
+  # As upstream's own package does: a Docker that does not start fails its service, not the installation. The role then says why.
+  after_install "$docker_group" 'if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi' 'systemctl enable --quiet docker.service' \
+    'if [ -d /run/systemd/system ]; then systemctl start docker.service || true; fi'
+  deb docker-ce "$version" "docker-ce-cli, containerd.io, libdevmapper1.02.1, iptables" "$pool"
+  stage_cli; deb docker-ce-cli "$version" "libc6" "$pool"
+  stage_containerd_io; deb containerd.io "$containerd_version-1" "libc6" "$pool"
+  for plugin in buildx compose; do stage_nothing "docker-$plugin-plugin"; deb "docker-$plugin-plugin" "0.0.1-1~sandbox" "docker-ce-cli" "$pool"; done
+  cp /debs/libdevmapper*.deb "$pool/"
+  apt_suite "$site" noble dists/noble/pool Docker 'Docker CE'
+  cp "$work/key.asc" "$site/gpg"
+}
+
+# Where containerd.io and runc exclude each other.
+docker_rhel() {
+  local site=$top/download.docker.com/linux/rhel stable plugin
+  stable=$site/9/$(uname -m)/stable
+  stage_engine; rpm_package docker-ce "$docker_version" "docker-ce-cli, containerd.io, device-mapper-libs" "$stable" "Conflicts: docker"
+  stage_cli; rpm_package docker-ce-cli "$docker_version" "" "$stable" "Conflicts: docker"
+  stage_containerd_io; rpm_package containerd.io "$containerd_version" "" "$stable" "Conflicts: containerd, runc"
+  for plugin in buildx compose; do stage_nothing "docker-$plugin-plugin"; rpm_package "docker-$plugin-plugin" 0.0.1 "docker-ce-cli" "$stable"; done
+  rpm_sign "$stable"
+  rpm_repository "$stable"
+  cp "$work/key.asc" "$site/gpg"
+}
+
+docker_amazonlinux() {
+  stage_engine; cp "$work/docker.io/usr/bin/docker" "$work/stage/usr/bin/"
+  rpm_package docker "$docker_version" "containerd, runc, device-mapper-libs" "$amazonlinux"
+  stage_containerd; rpm_package containerd "$containerd_version" "" "$amazonlinux"
+  stage_runc; rpm_package runc "$(version_of runc)" "" "$amazonlinux"
+  stage; cp "$work"/libdevmapper1.02.1/lib/*/libdevmapper.so.1.02.1 "$work/stage/usr/lib/"; rpm_package device-mapper-libs 1.02 "" "$amazonlinux"
+}
+
+docker_ubuntu
+docker_rhel
+docker_amazonlinux
+pin docker "$(jq -nc --arg version "$docker_version" '{$version}')"
