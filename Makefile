@@ -59,8 +59,9 @@ unit: | setup  ## Run the unit tests
 cluster: | sandbox-setup  ## Run the Molecule scenario: check, converge, idempotence, check, verify, on a fresh sandbox
 	@$(RUN) molecule test --scenario-name cluster --no-command-borders
 
-soak: | setup  ## Run the long fault tests (ROUNDS=500)
+soak: | setup  ## Run the long fault tests (ROUNDS=500; needs the sandbox for a tenth of them)
 	@$(ENV) python tests/soak/artifact.py --rounds $(or $(ROUNDS),500)
+	@$(SUDO) $(ENV) python tests/soak/site.py --rounds $$(( $(or $(ROUNDS),500) / 10 ))
 
 bench: | setup  ## Measure; prints ratios from one run and writes bench-*.json (needs the sandbox)
 	@$(ENV) python tests/bench/inventory.py --json bench-inventory.json

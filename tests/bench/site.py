@@ -106,11 +106,12 @@ def shell_script(address: str) -> None:
     """What site.yml does for a CPU node, as plain bash."""
     pins = json.loads((STATE / "mirror/pins.json").read_text())
     script = (Path(__file__).parent / "site.sh").read_text()
-    assignments = "".join(
-        f"{name.upper()}_VERSION={pin['version']} {name.upper()}_SHA256={pin.get('sha256', '')}\n"
-        for name, pin in pins.items()
-        if "version" in pin
-    )
+    assignments = ""
+    for name, pin in ((name.upper(), pin) for name, pin in pins.items() if "version" in pin):
+        hashes = pin.get("sha256", "")
+        assignments += f"{name}_VERSION={pin['version']}\n"
+        for file, sha256 in hashes.items() if isinstance(hashes, dict) else [("", hashes)]:
+            assignments += f"{name}_{file.upper()}{'_' if file else ''}SHA256={sha256}\n"
     options = [
         "-i",
         STATE / "ssh/id",

@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -64,6 +67,21 @@ def play() -> Callable[..., subprocess.CompletedProcess[str]]:
 def command_fixture() -> Callable[..., list[str]]:
     """A function that makes the command line of one of Ansible's programs on the sandbox's inventory."""
     return command
+
+
+def run_and_kill(line: list[str], earliest: float, latest: float) -> None:
+    """Start a program and kill -9 it, with all that it has started here, at a random moment between these seconds."""
+    seconds = random.uniform(earliest, latest)
+    print(f"killed after {seconds:.2f} s")  # pytest shows it where the test fails
+    with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as run:
+        time.sleep(seconds)
+        os.killpg(run.pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def killed() -> Callable[[list[str], float, float], None]:
+    """A function that starts a program and kills it at a random moment."""
+    return run_and_kill
 
 
 @pytest.fixture(scope="session")
