@@ -30,6 +30,7 @@ SUFFIXES = (".service", ".socket", ".timer", ".path", ".mount", ".automount", ".
 # another process that already holds the port from answering for one that is about to fail on it, and is not waited for
 # where the service's own process is seen to hold the port.
 SETTLE_SECONDS = (2.0, 1.0)
+_TELLING_TYPES = ("oneshot", "notify", "notify-reload")
 _PROPERTIES = (
     "LoadState",
     "LoadError",
@@ -592,7 +593,9 @@ def _wait(request: Request, changed: bool) -> dict[str, str]:
     """Return the unit's status once it is up and stays so; raise what is wrong when its time is over."""
     name = request.name
     deadline = time.monotonic() + request.wait_seconds
-    settle = SETTLE_SECONDS[bool(request.wait_url)] if changed and name.endswith(".service") else 0.0
+    # One that tells systemd itself that it is up, or that it has done all it had to do, need not be watched.
+    settles = changed and name.endswith(".service") and status_of(name).get("Type") not in _TELLING_TYPES
+    settle = SETTLE_SECONDS[bool(request.wait_url)] if settles else 0.0
     settle = min(settle, request.wait_seconds / 2)
     since: tuple[float, str] | None = None
     answer: str | None = None

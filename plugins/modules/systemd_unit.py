@@ -103,7 +103,8 @@ options:
   wait_seconds:
     description:
       - Seconds within which a unit that was started must be up, and O(wait_url) answer. A service must stay up for 2 of
-        them, or for 1 where O(wait_url) answers.
+        them, or for 1 where O(wait_url) answers; not one whose own process listens there, or whose C(Type) is V(notify)
+        or V(oneshot).
     type: int
     default: 15
   directory:

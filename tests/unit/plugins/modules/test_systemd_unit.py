@@ -418,6 +418,15 @@ def test_a_process_that_keeps_dying_is_not_started(host, monkeypatch):
     assert "restart(s)" in result["msg"]
 
 
+@pytest.mark.parametrize(("kind", "watched"), [("simple", True), ("notify", False)])
+def test_a_service_that_tells_when_it_is_up_need_not_be_watched(host, monkeypatch, kind, watched):
+    monkeypatch.setattr(_systemd, "SETTLE_SECONDS", (1.5, 1.5))
+    host.set("demo.service", Type=kind)
+    began = time.monotonic()
+    assert host.run(unit=UNIT, wait_seconds=10)["actions"][-1] == "started"
+    assert (time.monotonic() - began > 1.5) == watched
+
+
 class _Web(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.server.asked += 1
