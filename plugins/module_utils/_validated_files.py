@@ -37,6 +37,7 @@ class Wanted(NamedTuple):
     owner: str = "root"
     group: str = "root"
     source: str = ""
+    force: bool = True
 
 
 class Request(NamedTuple):
@@ -171,7 +172,7 @@ def _complaint(done: subprocess.CompletedProcess[str], request: Request, folder:
     said = " ".join(lines) or f"{request.validate[0]} ended with {done.returncode} and said nothing"
     said = re.sub(r"^FAILED:\s*", "", said)
     blamed = [wanted.source for wanted in request.files if wanted.source and f"{folder}/{wanted.path}" in said]
-    said = said.replace(f"{folder}/", f"{request.path}/").replace(folder, request.path)
+    said = said.replace(f"{folder}/", os.path.join(request.path, "")).replace(folder, request.path)
     said = said if len(said) <= 600 else said[:597] + "..."
     advice = f"; correct {', '.join(dict.fromkeys(blamed))}" if blamed else ""
     return f"{os.path.basename(request.validate[0])}: {said}{advice}; nothing in {request.path} was changed"
@@ -286,6 +287,9 @@ def _difference(path: str, before: tuple[str, str], after: tuple[str, str]) -> d
 def apply(request: Request) -> Outcome:
     """Put the files in place, all of them or none."""
     request = normalised(request)
+    removed = _strangers(request)
+    mine = [one for one in request.files if one.force or not os.path.lexists(os.path.join(request.path, one.path))]
+    request = request._replace(files=tuple(mine))
     due: dict[str, tuple[Wanted, _Attributes]] = {}
     diff = []
     for wanted in request.files:
@@ -297,7 +301,6 @@ def apply(request: Request) -> Outcome:
         due[wanted.path] = (wanted, attributes)
         before = (found[0], _like(found[1])) if found else ("", "absent")
         diff.append(_difference(path, before, (wanted.content, _like(attributes, wanted.owner, wanted.group))))
-    removed = _strangers(request)
     for name in removed:
         path = os.path.join(request.path, name)
         found = _found(path)

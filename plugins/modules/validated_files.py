@@ -53,6 +53,11 @@ options:
         description: From what it was made, such as the name of a variable, for an error that concerns this file.
         type: str
         default: ""
+      force:
+        description:
+          - Whether a file that is there already is replaced. With V(false) it is made once, and then somebody else's.
+        type: bool
+        default: true
   purge:
     description:
       - Patterns of paths below O(path), such as V(rules/*.yml). Files that match one and are not in O(files) are
@@ -157,6 +162,7 @@ def main() -> None:
                     "owner": {"type": "str", "default": "root"},
                     "group": {"type": "str", "default": "root"},
                     "source": {"type": "str", "default": ""},
+                    "force": {"type": "bool", "default": True},
                 },
             },
             "purge": {"type": "list", "elements": "str", "default": []},

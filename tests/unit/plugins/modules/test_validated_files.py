@@ -248,3 +248,14 @@ def test_what_cannot_be_meant_is_refused(run_module: Run, top: Path, change: dic
     result = run_module(validated_files, {"path": str(top), "files": [entry("a", "x")], **change})
     assert result["failed"]
     assert said in result["msg"]
+
+
+def test_a_file_that_becomes_somebody_elses(run_module: Run, top: Path) -> None:
+    args: dict[str, Any] = {"path": str(top), "files": [{**entry("list", "first\n"), "force": False}], "purge": ["*"]}
+    assert run_module(validated_files, args, check=True)["written"] == ["list"]
+    assert run_module(validated_files, args)["written"] == ["list"]
+    (top / "list").write_text("mine\n")
+    args["files"][0]["content"] = "second\n"
+    result = run_module(validated_files, args)
+    assert (result["changed"], result["removed"]) == (False, [])
+    assert (top / "list").read_text() == "mine\n"
