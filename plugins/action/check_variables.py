@@ -99,8 +99,9 @@ class ActionModule(ActionBase):
     def _checker(self, roles: dict[str, _variables.Role], variables: dict[str, Any]) -> _variables.Checker:
         everything: dict[str, Any] = {}
         for role in roles.values():
-            everything.update(role.defaults)
-            everything.update(role.internals)
+            # Also those that are worked out on the way to another one have to be taken for templates.
+            everything.update(_trusted(role.defaults))
+            everything.update(_trusted(role.internals))
         everything.update(variables)
 
         def raw_of(name: str) -> Any:
