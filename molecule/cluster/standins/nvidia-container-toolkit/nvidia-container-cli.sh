@@ -55,9 +55,18 @@ configure() {
   if [ -n "$device" ]; then nodes=$(device_nodes "$device") || exit; fi
   [ -n "$pid" ] && enter=(nsenter --target "$pid" --mount)
   for path in $(control_devices) $nodes /usr/bin/nvidia-smi; do
-    # shellcheck disable=SC2016  # the inner shell's
-    "${enter[@]}" sh -c 'set -e; [ "$1" -ef "$2" ] || { mkdir -p "${2%/*}"; [ -e "$2" ] || : > "$2"; mount --bind "$1" "$2"; }' bind "$path" "$root$path" ||
-      fail "mount error: mount operation failed: $root$path"
+    # By the system call, as upstream: mount(8) is set-uid, and refuses ordinary users in a namespace of their own.
+    "${enter[@]}" python3 -c '
+import ctypes, os, sys
+source, target = sys.argv[1:]
+if not (os.path.exists(target) and os.path.samefile(source, target)):
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    open(target, "a").close()
+    libc = ctypes.CDLL(None, use_errno=True)
+    MS_BIND = 4096
+    if libc.mount(source.encode(), target.encode(), None, MS_BIND, None):
+        sys.exit(os.strerror(ctypes.get_errno()))
+' "$path" "$root$path" || fail "mount error: mount operation failed: $root$path"
   done
 }
 
