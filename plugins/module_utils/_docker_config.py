@@ -140,6 +140,11 @@ def file_system(path: str, shared: dict[str, str]) -> tuple[str, str]:
     return best
 
 
+def is_shared(kind: str) -> bool:
+    """Tell whether a type of file system is one over which no overlay can be laid."""
+    return kind in _NETWORK_TYPES or kind.startswith("fuse.")
+
+
 def require_local(root: Root, scratch: str | None, shared: dict[str, str]) -> None:
     """Refuse a data root on a network file system, also where links lead to one."""
     path = os.path.normpath(root.path or DEFAULT_ROOT)
@@ -153,7 +158,7 @@ def require_local(root: Root, scratch: str | None, shared: dict[str, str]) -> No
 
 def _require_local(path: str, subject: str, scratch: str | None, shared: dict[str, str]) -> None:
     point, kind = file_system(path, shared)
-    if kind in _NETWORK_TYPES or kind.startswith("fuse."):
+    if is_shared(kind):
         raise DockerError(
             f"{subject}, on {kind} (mounted at {point}), where Docker's storage does not work; needed is a disk of "
             f"this node's own: set docker_data_root, for example to {scratch or '/scratch'}/docker"

@@ -1,0 +1,221 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What containers need to find a node's GPUs: fresh CDI files, the runtime's mode, and Docker's runtimes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from typing import Any, NamedTuple
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_config as docker_config
+from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_engine as engine
+from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _systemd
+
+PROGRAM = "nvidia-ctk"
+REFRESH = ("nvidia-cdi-refresh.service", "nvidia-cdi-refresh.path")
+_MODE = re.compile(r'^\s*mode\s*=\s*"([^"]*)"', re.MULTILINE)
+_SECTION = re.compile(r"^\s*\[nvidia-container-runtime\]\s*$(.*?)(?=^\s*\[|\Z)", re.MULTILINE | re.DOTALL)
+
+
+class ToolkitError(Exception):
+    """What is wrong, on one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class Request(NamedTuple):
+    """What is asked for; the module's documentation tells what each part means."""
+
+    docker: bool = True
+    daemon_config: str = "/etc/docker/daemon.json"
+    daemon_settings: dict[str, Any] | None = None
+    set_as_default: bool = False
+    cdi: bool = True
+    restart: str = "auto"
+    runtime_config: str = "/etc/nvidia-container-runtime/config.toml"
+    mode: str = "auto"
+    gpus: int = 0
+    check: bool = False
+
+
+class Outcome(NamedTuple):
+    """What was done, or in check mode would be, and what has to follow."""
+
+    changed: bool
+    diff: list[dict[str, str]]
+    version: str
+    devices: list[str]
+    docker: bool
+    hold: bool
+    why_hold: str
+    summary: str
+    warnings: list[str]
+
+
+def _ctk(*arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            [PROGRAM, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=120,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ToolkitError(f"'{PROGRAM} {' '.join(arguments)}' did not end within 120 s") from error
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip() or f"it ended with {done.returncode}").splitlines()
+        # A Go program that panics tells what was wrong first, and then where.
+        line = next((line for line in said if line.startswith("panic:")), said[-1])
+        raise ToolkitError(f"'{PROGRAM} {' '.join(arguments)}' failed: {line}")
+    return done.stdout
+
+
+def version() -> str:
+    """Return the toolkit's version."""
+    match = re.search(r"version\s+v?(\d[\w.-]*)", _ctk("--version"))
+    return match[1] if match else "of unknown version"
+
+
+def devices() -> list[str]:
+    """Return the names of the GPUs that CDI files offer, by their numbers: each has a UUID as a name too."""
+    names = re.findall(r"^(\S+/gpu=\d+(?::\d+)?)\s*$", _ctk("cdi", "list"), re.MULTILINE)
+    return sorted(names, key=lambda name: [int(part) for part in re.findall(r"\d+", name.rpartition("=")[2])])
+
+
+def _diff(path: str, before: str, after: str) -> dict[str, str]:
+    return {"before_header": path, "after_header": path, "before": before, "after": after}
+
+
+def mode_of(text: str) -> str:
+    """Return the mode that a config.toml gives nvidia-container-runtime; auto where it gives none."""
+    section = _SECTION.search(text)
+    found = _MODE.search(section[1]) if section else None
+    return found[1] if found else "auto"
+
+
+def _set_mode(request: Request) -> list[dict[str, str]]:
+    path = request.runtime_config
+    try:
+        with open(path, encoding="utf-8") as stream:
+            text = stream.read()
+    except FileNotFoundError:
+        text = ""
+    if mode_of(text) == request.mode:
+        return []
+    # It takes an absent file for its defaults.
+    after = _ctk("config", f"--config-file={path}", "--set", f"nvidia-container-runtime.mode={request.mode}")
+    if mode_of(after) != request.mode:
+        raise ToolkitError(f"{PROGRAM} did not take the mode {request.mode!r}; see nvidia_container_toolkit_mode")
+    if not request.check:
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        _run.write_atomically(path, after, 0o644)
+    return [_diff(path, text, after)]
+
+
+def _configured(request: Request, text: str) -> dict[str, Any]:
+    """Let nvidia-ctk edit a copy of daemon.json, and return what is in it then."""
+    flags = (["--nvidia-set-as-default"] if request.set_as_default else []) + (["--cdi.enabled"] if request.cdi else [])
+    with tempfile.TemporaryDirectory(prefix="postboot-ctk-") as folder:
+        copy = os.path.join(folder, "daemon.json")
+        if text.strip():
+            with open(copy, "w", encoding="utf-8") as stream:
+                stream.write(text)
+        _ctk("--quiet", "runtime", "configure", "--runtime=docker", f"--config={copy}", *flags)
+        return docker_config.read(copy)[1]
+
+
+def _set_docker(request: Request, dockerd: str) -> list[dict[str, str]]:
+    path = request.daemon_config
+    text, there = docker_config.read(path)
+    # Merged, because nvidia-ctk replaces `features` as a whole. What the user set explicitly has the last word.
+    after = docker_config.merged(there, _configured(request, text))
+    after = docker_config.merged(after, request.daemon_settings or {})
+    if after == there:
+        return []
+    docker_config.validate(dockerd, after, path)
+    if not request.check:
+        docker_config.write(path, docker_config.text_of(after))
+    return [_diff(path, text, docker_config.text_of(after))]
+
+
+def _refresh(request: Request) -> tuple[list[dict[str, str]], list[str], bool]:
+    """Have CDI files made now, at each boot and after each change of the driver; say whether the toolkit can."""
+    diff: list[dict[str, str]] = []
+    actions: list[str] = []
+    for name in REFRESH:
+        if _systemd.status_of(name).get("LoadState") in (None, "not-found"):
+            return diff, actions, False
+        # Without a GPU its condition is never met.
+        state = "started" if request.gpus or name.endswith(".path") else "present"
+        outcome = _systemd.apply(
+            _systemd.Request(name=name, state=state, enabled=True, wait_seconds=120, check=request.check)
+        )
+        diff += outcome.diff
+        actions += outcome.actions
+    return diff, actions, True
+
+
+def _offered(request: Request, renews: bool) -> tuple[list[str], bool]:
+    """Return the GPUs that CDI files offer; files that somebody has removed are made anew."""
+    found = devices()
+    if found or not request.gpus or not renews:
+        return found, False
+    if not request.check:
+        subprocess.run(["systemctl", "start", REFRESH[0]], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        found = devices()
+        if not found:
+            raise _systemd.UnitError(
+                f"'{PROGRAM} cdi list' offers no GPU, but this node has {request.gpus}; see 'nvidia-smi' and "
+                f"'systemctl status {REFRESH[0]}'",
+                _systemd.journal_of(REFRESH[0]),
+            )
+    return found, True
+
+
+def apply(request: Request) -> Outcome:
+    """Do it."""
+    dockerd = engine.program() if request.docker else None
+    if not shutil.which(PROGRAM):
+        if request.check:  # a task before this one would have brought it
+            return Outcome(True, [], "", [], False, False, "", "", [])
+        raise ToolkitError(f"the program {PROGRAM} is not there; install nvidia-container-toolkit first")
+    diff, actions, renews = _refresh(request)
+    found, renewed = _offered(request, renews)
+    diff += _set_mode(request)
+    hold, stale = "", False
+    if dockerd:
+        changes = _set_docker(request, dockerd)
+        diff += changes
+        settings = docker_config.read(request.daemon_config)[1]
+        now = engine.running()
+        hold = engine.may_restart(request.restart, now, settings.get("live-restore") is True, settings.get("data-root"))
+        stale = bool(changes and now) or engine.outdated(now, [request.daemon_config])
+    warnings = (
+        [f"Docker was not restarted, so it does not use {request.daemon_config} yet: {hold}"] if hold and stale else []
+    )
+    own = version()
+    if not renews:
+        warnings.append(
+            f"NVIDIA Container Toolkit {own} has no {REFRESH[0]}, which keeps CDI files fresh from 1.18 on; set "
+            "nvidia_container_toolkit_version to have a newer one"
+        )
+    return Outcome(
+        changed=bool(diff or actions or renewed),
+        diff=diff,
+        version=own,
+        devices=found,
+        docker=bool(dockerd),
+        hold=bool(hold),
+        why_hold=hold,
+        summary=f"NVIDIA Container Toolkit {own}, {len(found)} CDI device{'' if len(found) == 1 else 's'}",
+        warnings=warnings,
+    )

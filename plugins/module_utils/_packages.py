@@ -1,0 +1,274 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Packages that belong together, in one version: what has to be done about them, and apt or dnf doing it.
+
+What somebody else has installed stays as it is, unless a version is asked for. What this module has installed is noted
+before it begins, so that the next run knows its own, and what a killed run has left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_engine as engine
+from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _run_holds
+
+RECORDS = "packages"  # below _run.STATE_DIR
+_BUSY = re.compile(r"could not get lock|unable to acquire|transaction lock|another process|is locked by", re.IGNORECASE)
+_LACKING = "unable to locate|no installation candidate|not installable|nothing provides|(no|unable to find a) match"
+# What apt and dnf say when what they know of their repositories may be too old, or not there.
+_STALE = re.compile(f"{_LACKING}|unable to fetch|held broken|not found|404", re.IGNORECASE)
+
+
+class PackagesError(Exception):
+    """What is wrong, on one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class Request(NamedTuple):
+    """What is asked for; the module's documentation tells what each part means."""
+
+    manager: str
+    packages: tuple[str, ...]
+    version: str = ""
+    fresh_version: str = ""
+    follow: bool = False
+    files: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+    program: str = ""
+    hold: bool = False
+    lock_timeout: int = 300
+    state: str = "present"
+    check: bool = False
+
+
+class Record(NamedTuple):
+    """What was last installed by this module; `done` is false while it is at it, and where it was killed."""
+
+    version: str
+    done: bool
+
+
+class Plan(NamedTuple):
+    """What has to be done, and why."""
+
+    install: bool
+    hold: list[str]
+    interrupted: bool
+    version: str
+    origin: str  # found: somebody else's; installed: ours
+    why: str
+    behind: bool = False  # whether another version is replaced
+
+
+class Outcome(NamedTuple):
+    """What was done, or in check mode would be."""
+
+    changed: bool
+    plan: Plan
+    installed: dict[str, str]
+    diff: dict[str, str]
+
+
+def _record_path(request: Request) -> str:
+    return os.path.join(_run.STATE_DIR, RECORDS, f"{request.packages[0]}.json")
+
+
+def _record(request: Request) -> Record | None:
+    try:
+        with open(_record_path(request), encoding="utf-8") as stream:
+            data: Any = json.load(stream)
+        return Record(str(data["version"]), bool(data["done"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _note(request: Request, record: Record) -> None:
+    path = _record_path(request)
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    _run.write_atomically(path, json.dumps(record._asdict()) + "\n", 0o644)
+
+
+def _holds(request: Request) -> _run_holds.AptHolds | _run_holds.DnfHolds:
+    patience = float(request.lock_timeout)
+    return _run_holds.AptHolds(patience=patience) if request.manager == "apt" else _run_holds.DnfHolds()
+
+
+def plan(request: Request, found: engine.Packages, record: Record | None) -> Plan:
+    """Decide what has to be done; what is to be held is left to the caller."""
+    lead = request.packages[0]
+    have = found.installed.get(lead)
+    ours = record is not None and (not record.done or (have is not None and engine.matches(have, record.version)))
+    fresh = have is None or (ours and (request.follow or not (record and record.done)))
+    wanted = request.version or (request.fresh_version if fresh else "")
+    if have is None and record is None and not found.half and request.program and os.path.exists(request.program):
+        why = f"{request.program} is there, and no package brought it; it is left as it is"
+        return Plan(False, [], False, "", "found", why)
+    target = wanted or have or ""
+    origin = "installed" if ours or have is None else "found"
+    packages = request.packages
+    off = [name for name in packages if target and not engine.matches(found.installed.get(name, target), target)]
+    missing = [name for name in packages if name not in found.installed]
+    half = [name for name in found.half if name in packages]
+    killed = ours and record is not None and not record.done and bool(off or missing)
+    # Files are of the version that is asked for, and of no use beside another one that stays.
+    useless = bool(request.files) and not wanted
+    if useless or not (half or off or missing):
+        return Plan(False, [], False, have or "", origin, f"{lead} {have} is installed")
+    if half or killed:
+        why = f"the installation of {', '.join(half or missing or off)} was interrupted"
+    elif have is None:
+        why = f"{lead} is not installed"
+    elif off:
+        why = f"{', '.join(f'{name} {found.installed[name]}' for name in off)} installed, wanted is {target}"
+    else:
+        why = f"missing: {', '.join(missing)}"
+    return Plan(True, [], bool(half), target, "installed", why, bool(off))
+
+
+def _run_tool(argv: Sequence[str], request: Request) -> subprocess.CompletedProcess[str]:
+    """Run apt, dpkg or dnf, again and again while another one is at work."""
+    # needrestart would restart services, slurmd among them, under whatever runs in them.
+    quiet = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C", "NEEDRESTART_SUSPEND": "1"}
+    deadline = time.monotonic() + request.lock_timeout
+    while True:
+        try:
+            done = subprocess.run(
+                list(argv),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                check=False,
+                env={**os.environ, **quiet},
+            )
+        except FileNotFoundError as error:
+            raise PackagesError(f"the program {argv[0]} is not there; is manager {request.manager!r} right?") from error
+        if not done.returncode or not _BUSY.search(done.stderr) or time.monotonic() >= deadline:
+            return done
+        _run.heartbeat()
+        time.sleep(5)
+
+
+def _said(done: subprocess.CompletedProcess[str]) -> str:
+    """Return what was wrong, in apt's, dpkg's or dnf's own words."""
+    lines = [
+        line.strip() for line in done.stderr.splitlines() if line.strip() and not re.match(r"W:|warning", line, re.I)
+    ]
+    # Of packages that cannot be had, apt tells on standard output, in lines that are indented.
+    lines = [line.strip() for line in done.stdout.splitlines() if re.search(r"^ .*(Depends|Conflicts):", line)] + lines
+    text = " ".join(lines) or f"it ended with {done.returncode} and said nothing"
+    text = text if len(text) <= 500 else text[:497] + "..."
+    if re.search(_LACKING, text, re.IGNORECASE):
+        text += "; enable the repository that has it (on RHEL and Rocky some packages are in EPEL only)"
+    return text
+
+
+def _specs(request: Request, target: str) -> list[str]:
+    """Return the packages as apt or dnf wants them written."""
+    if request.files:
+        return list(request.files)
+    if not target:
+        return list(request.packages)
+    # A whole version is followed by the package's own revision, which apt must be told of.
+    whole, sign = ("-*", "=") if request.manager == "apt" else ("", "-")
+    rest = whole if re.match(r"\d+\.\d+\.\d", target) else ".*"
+    return [f"{name}{sign}{target}{rest}" for name in request.packages]
+
+
+def _commands(request: Request, decided: Plan) -> list[str]:
+    specs = [*_specs(request, decided.version), *request.extra]
+    if request.manager == "dnf":
+        return ["dnf", "-y", "-q", "--setopt=install_weak_deps=False", "--setopt=exit_on_lock=True", "install", *specs]
+    options = [f"DPkg::Lock::Timeout={request.lock_timeout}", "Dpkg::Options::=--force-confdef"]
+    options += ["Dpkg::Options::=--force-confold"]
+    # A newer version may have taken away configuration that an older one cannot do without.
+    options += ["Dpkg::Options::=--force-confmiss"] if decided.behind else []
+    argv = ["apt-get", "-q", "-y", "--no-install-recommends", "--no-remove"]
+    argv += ["--allow-downgrades"] if decided.behind else []
+    return [*argv, *(word for option in options for word in ("-o", option)), "install", *specs]
+
+
+def _unhold(request: Request, installed: dict[str, str]) -> None:
+    """Let the packages be replaced. A run that is killed before they are held again leaves that to the next."""
+    names = [name for name in request.packages if name in installed]
+    if not names:
+        return
+    if request.manager == "dnf":
+        _run_holds.DnfHolds().release(request.packages)
+        return
+    done = _run_tool(["apt-mark", "unhold", *names], request)
+    if done.returncode:
+        raise PackagesError(f"{' '.join(names)} cannot be released from their hold: {_said(done)}")
+
+
+def _install(request: Request, decided: Plan, found: engine.Packages) -> None:
+    absent = [path for path in request.files if not os.path.exists(path)]
+    if absent:
+        raise PackagesError(f"files: {', '.join(absent)} is not there; download it first")
+    _note(request, Record(decided.version, False))
+    if decided.interrupted:
+        # Not judged by its exit status: what it cannot finish, the installation that follows replaces or names.
+        _run_tool(["dpkg", "--force-confdef", "--force-confold", "--configure", "--pending"], request)
+    if request.hold:
+        _unhold(request, found.installed)
+    argv = _commands(request, decided)
+    done = _run_tool(argv, request)
+    if done.returncode and _STALE.search(done.stdout + done.stderr):
+        if request.manager == "apt":
+            _run_tool(["apt-get", "-q", "-o", f"DPkg::Lock::Timeout={request.lock_timeout}", "update"], request)
+        else:
+            argv.insert(1, "--refresh")
+        done = _run_tool(argv, request)
+    if done.returncode:
+        raise PackagesError(f"{argv[0]} could not install {' '.join(_specs(request, decided.version))}: {_said(done)}")
+
+
+def _lines(versions: dict[str, str], request: Request) -> str:
+    return "".join(f"{name} {versions.get(name, 'absent')}\n" for name in request.packages)
+
+
+def apply(request: Request) -> Outcome:
+    """Look, and with state `present` act."""
+    if not request.packages:
+        raise PackagesError("packages: none is named; needed: at least one, the first of which tells the version")
+    found = engine.packages(request.manager, set(request.packages))
+    interrupted = request.manager == "apt" and bool(engine.dpkg_unfiled())
+    decided = plan(request, found, _record(request))
+    decided = decided._replace(interrupted=decided.install and (decided.interrupted or interrupted))
+    holds = _holds(request)
+    unheld = holds.to_hold(request.packages) if request.hold else []
+    foretold = list(request.packages) if request.hold and decided.install else unheld
+    decided = decided._replace(hold=foretold)
+    if not decided.install and unheld:
+        decided = decided._replace(why=f"{decided.why}, not held: {', '.join(unheld)}")
+    due = decided.install or bool(unheld)
+    if request.state == "planned" or not due:
+        return Outcome(False, decided, found.installed, {})
+    after = {**found.installed, **(dict.fromkeys(request.packages, decided.version) if decided.install else {})}
+    if not request.check:
+        if decided.install:
+            _install(request, decided, found)
+            after = engine.packages(request.manager, set(request.packages)).installed
+            target = decided.version
+            wrong = [n for n in request.packages if n not in after or (target and not engine.matches(after[n], target))]
+            if wrong:
+                raise PackagesError(
+                    f"{request.manager} reports success, but {', '.join(wrong)} is not there in version {target}"
+                )
+            decided = decided._replace(version=after[request.packages[0]])
+            _note(request, Record(decided.version, True))
+        if request.hold:
+            holds.hold(holds.to_hold(request.packages))
+    diff = {"before": _lines(found.installed, request), "after": _lines(after, request)}
+    if diff["before"] == diff["after"]:
+        diff = {"before": "", "after": f"held: {', '.join(unheld)}\n"}
+    return Outcome(True, decided, after, {**diff, "before_header": "packages", "after_header": "packages"})

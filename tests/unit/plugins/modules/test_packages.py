@@ -1,0 +1,285 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""packages on dpkg's real records, with an apt-get, a dpkg and a dnf that note how they were called."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_engine, _packages, _run, _run_holds
+from ansible_collections.pcluster.postboot.plugins.modules import packages
+
+Run = Callable[..., dict[str, Any]]
+NAMES = ["kit", "kit-base"]
+
+# What apt-get, dpkg and rpm do here: note the call, obey $TOP/says/<program> once, and write the status file.
+TOOL = """#!/bin/sh
+top={top}
+me=$(basename "$0")
+echo "$me $*" >> $top/calls
+if [ -e $top/says/$me ]; then
+  mv $top/says/$me $top/said; cat $top/said >&2; exit 100
+fi
+case "$me $*" in
+  dpkg-query*) awk '/^Package:/ {{ p = $2 }} /^Status:/ {{ print $2, $3, $4 "\\t" p }}' $top/dpkg/status ;;
+  "dpkg --set-selections") while read name want; do
+      sed -i "/^Package: $name\\$/,/^\\$/ s/^Status: [a-z]*/Status: $want/" $top/dpkg/status; done ;;
+  "apt-mark unhold"*) shift; for name; do
+      sed -i "/^Package: $name\\$/,/^\\$/ s/^Status: [a-z]*/Status: install/" $top/dpkg/status; done ;;
+  apt-get*install*) cp $top/after $top/dpkg/status; rm -f $top/dpkg/updates/* ;;
+  rpm*-qa*) cut -f1 $top/rpms ;;
+  rpm*-q*) cat $top/rpms ;;
+  dnf*install*) cp $top/rpms.after $top/rpms ;;
+esac
+"""
+
+
+def stanza(name: str, version: str, state: str = "installed", want: str = "install") -> str:
+    return f"Package: {name}\nStatus: {want} ok {state}\nVersion: {version}-1\n\n"
+
+
+class Node:
+    """A node below a folder."""
+
+    def __init__(self, top: Path, run: Run) -> None:
+        self.top = top
+        self.run = run
+        for name in ("dpkg/updates", "bin", "says"):
+            (top / name).mkdir(parents=True)
+        for name in ("apt-get", "apt-mark", "dpkg", "dpkg-query", "rpm", "dnf"):
+            (top / "bin" / name).write_text(TOOL.format(top=top))
+            (top / "bin" / name).chmod(0o755)
+        self.has()
+        self.after(kit="1.19.1", **{"kit-base": "1.19.1"})
+
+    def has(self, *stanzas: str) -> None:
+        (self.top / "dpkg/status").write_text("".join(stanzas))
+
+    def after(self, **versions: str) -> None:
+        (self.top / "after").write_text("".join(stanza(name, version) for name, version in versions.items()))
+
+    def calls(self, program: str = "") -> list[str]:
+        path = self.top / "calls"
+        return [line for line in (path.read_text().splitlines() if path.exists() else []) if line.startswith(program)]
+
+    def record(self) -> Any:
+        path = self.top / "state/packages/kit.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def noted(self, version: str, done: bool) -> None:
+        (self.top / "state/packages").mkdir(parents=True, exist_ok=True)
+        (self.top / "state/packages/kit.json").write_text(json.dumps({"version": version, "done": done}))
+
+    def __call__(self, check: bool = False, **args: Any) -> dict[str, Any]:
+        return self.run(packages, {"manager": "apt", "packages": NAMES, **args}, check=check)
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) -> Node:
+    monkeypatch.setattr(_docker_engine, "DPKG", str(tmp_path / "dpkg"))
+    monkeypatch.setattr(_run, "STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr(_run_holds, "DNF_CONF", str(tmp_path / "dnf.conf"))
+    monkeypatch.setattr(
+        _run_holds.DnfHolds.__init__, "__defaults__", (str(tmp_path / "dnf.conf"), _run_holds.run_command)
+    )
+    monkeypatch.setattr(_packages.time, "sleep", lambda _seconds: None)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    return Node(tmp_path, run_module)
+
+
+def test_check_apply_check_apply(node: Node) -> None:
+    checked = node(check=True, fresh_version="1.19.1")
+    assert (checked["changed"], checked["install"], checked["version"]) == (True, True, "1.19.1")
+    assert not node.calls()
+    assert node.record() is None
+    applied = node(fresh_version="1.19.1")
+    assert applied["diff"] == checked["diff"]
+    assert applied["installed"] == {"kit": "1.19.1", "kit-base": "1.19.1"}
+    assert applied["origin"] == "installed"
+    (call,) = node.calls("apt-get")
+    assert call.endswith("install kit=1.19.1-* kit-base=1.19.1-*")
+    assert "--no-remove" in call
+    assert "--allow-downgrades" not in call
+    assert node.record() == {"version": "1.19.1", "done": True}
+    for check in (True, False):
+        again = node(check=check, fresh_version="1.19.1")
+        assert (again["changed"], again["due"], again["origin"]) == (False, False, "installed")
+    assert len(node.calls("apt-get")) == 1
+
+
+def test_a_plan_changes_nothing(node: Node) -> None:
+    found = node(state="planned", fresh_version="1.19.1", hold=True)
+    assert (found["changed"], found["due"], found["why"]) == (False, True, "kit is not installed")
+    assert not node.calls("apt")
+
+
+def test_what_somebody_else_installed_stays_until_a_version_is_asked_for(node: Node) -> None:
+    node.has(stanza("kit", "1.17.0"), stanza("kit-base", "1.17.0"))
+    kept = node(fresh_version="1.19.1")
+    assert (kept["changed"], kept["version"], kept["origin"]) == (False, "1.17.0", "found")
+    assert not node(version="1.17")["due"]
+    replaced = node(version="1.19.1", fresh_version="1.18")
+    assert (replaced["changed"], replaced["version"], replaced["origin"]) == (True, "1.19.1", "installed")
+    assert "--allow-downgrades" in node.calls("apt-get")[0]
+    assert "--force-confmiss" in node.calls("apt-get")[0]
+
+
+def test_what_is_ours_follows_the_pin_where_it_shall(node: Node) -> None:
+    node.has(stanza("kit", "1.18.0"), stanza("kit-base", "1.18.0"))
+    node.noted("1.18.0", True)
+    assert not node(fresh_version="1.19.1")["due"]
+    found = node(fresh_version="1.19.1", follow=True)
+    assert found["why"] == "kit 1.18.0, kit-base 1.18.0 installed, wanted is 1.19.1"
+    assert found["changed"]
+
+
+def test_what_replaced_ours_is_no_longer_ours(node: Node) -> None:
+    node.noted("1.18.0", True)
+    node.has(stanza("kit", "2.0.0"), stanza("kit-base", "2.0.0"))
+    found = node(fresh_version="1.19.1", follow=True)
+    assert (found["due"], found["origin"]) == (False, "found")
+
+
+def test_all_have_one_version(node: Node) -> None:
+    node.after(kit="1.17.0", **{"kit-base": "1.17.0"})
+    node.has(stanza("kit", "1.17.0"), stanza("kit-base", "1.16.0"))
+    assert node(fresh_version="1.19.1")["version"] == "1.17.0"
+    assert node.calls("apt-get")[0].endswith("kit=1.17.0-* kit-base=1.17.0-*")
+    node.has(stanza("kit", "1.17.0"))
+    assert node(check=True)["why"] == "missing: kit-base"
+
+
+def test_a_program_that_no_package_brought_stays(node: Node) -> None:
+    program = node.top / "bin/kit"
+    program.write_text("")
+    args = {"program": str(program), "fresh_version": "1.19.1"}
+    found = node(**args)
+    assert found["why"] == f"{program} is there, and no package brought it; it is left as it is"
+    assert (found["due"], found["version"], found["origin"]) == (False, "", "found")
+    # Unless it is what a killed installation has left, as dpkg tells, or as we do.
+    node.has(stanza("kit", "1.19.1", "half-installed"))
+    assert node(check=True, **args)["why"] == "the installation of kit was interrupted"
+    node.has()
+    node.noted("1.19.1", False)
+    assert node(**args)["changed"]
+
+
+def test_files_are_installed_in_one_go_and_only_in_their_own_version(node: Node) -> None:
+    files = [str(node.top / "kit.deb"), str(node.top / "base.deb")]
+    args = {"files": files, "fresh_version": "1.19.1", "follow": True, "extra": ["pigz"]}
+    refused = node(**args)
+    assert refused["msg"] == f"files: {', '.join(files)} is not there; download it first"
+    for file in files:
+        Path(file).write_text("")
+    assert node(**args)["changed"]
+    assert node.calls("apt-get")[0].endswith(f"install {' '.join(files)} pigz")
+    node.noted("1.19.1", True)
+    node.has(stanza("kit", "2.0.0"))
+    assert not node(**args)["due"], "kit-base 1.19.1 is of no use beside kit 2.0.0"
+    node.has(stanza("kit", "1.19.1"))
+    assert node(check=True, **args)["why"] == "missing: kit-base"
+
+
+def test_an_interrupted_dpkg_is_finished_first(node: Node) -> None:
+    node.has(stanza("kit", "1.19.1", "half-configured"))
+    (node.top / "dpkg/updates/0001").write_text("")
+    found = node(fresh_version="1.19.1")
+    assert found["why"] == "the installation of kit was interrupted"
+    assert [line.split()[0] for line in node.calls()][:2] == ["dpkg", "apt-get"]
+    assert "--configure --pending" in node.calls()[0]
+
+
+def test_a_killed_run_is_finished(node: Node) -> None:
+    node.noted("1.19.1", False)
+    node.has(stanza("kit", "1.19.1"))
+    found = node(fresh_version="1.19.1")
+    assert found["why"] == "the installation of kit-base was interrupted"
+    assert node.record()["done"]
+
+
+def test_held_packages_stay_held_and_can_be_replaced(node: Node) -> None:
+    assert node(version="1.19.1", hold=True)["changed"]
+    status = node.top / "dpkg/status"
+    assert status.read_text().count("Status: hold") == 2
+    assert not node(version="1.19.1", hold=True)["changed"]
+    # Somebody has released one.
+    status.write_text(status.read_text().replace("Status: hold", "Status: install", 1))
+    found = node(check=True, version="1.19.1", hold=True)
+    assert (found["changed"], found["install"]) == (True, False)
+    assert found["why"] == "kit 1.19.1 is installed, not held: kit"
+    assert found["diff"]["after"] == "held: kit\n"
+    assert node(version="1.19.1", hold=True)["changed"]
+    assert len(node.calls("apt-get")) == 1
+    node.after(kit="1.20.0", **{"kit-base": "1.20.0"})
+    assert node(version="1.20.0", hold=True)["version"] == "1.20.0"
+    assert node.calls("apt-mark") == ["apt-mark unhold kit kit-base"]
+    assert status.read_text().count("Status: hold") == 2
+
+
+def test_another_package_operation_is_waited_for(node: Node) -> None:
+    (node.top / "says/apt-get").write_text("E: Could not get lock /var/lib/dpkg/lock-frontend.\n")
+    assert node(version="1.19.1")["changed"]
+    assert len(node.calls("apt-get")) == 2
+    node.has()
+    (node.top / "says/apt-get").write_text("E: Could not get lock /var/lib/dpkg/lock-frontend.\n")
+    assert "Could not get lock" in node(version="1.19.1", lock_timeout=0)["msg"]
+
+
+def test_old_lists_are_read_anew_once(node: Node) -> None:
+    (node.top / "says/apt-get").write_text("E: Unable to locate package kit\n")
+    assert node(version="1.19.1")["changed"]
+    assert [line.split()[-1] for line in node.calls("apt-get")] == [
+        "kit-base=1.19.1-*",
+        "update",
+        "kit-base=1.19.1-*",
+    ]
+
+
+def test_what_went_wrong_is_one_line(node: Node) -> None:
+    said = "Error: \\n Problem: conflicting requests\\n  - nothing provides parallel needed by kit"
+    (node.top / "bin/dnf").write_text(f"#!/bin/sh\necho dnf $* >> {node.top}/calls; printf '{said}\\n' >&2; exit 1\n")
+    (node.top / "rpms").write_text("")
+    failed = node(manager="dnf", version="1.19.1")
+    assert failed["failed"]
+    assert failed["msg"] == (
+        "dnf could not install kit-1.19.1 kit-base-1.19.1: Error: Problem: conflicting requests - nothing provides "
+        "parallel needed by kit; enable the repository that has it (on RHEL and Rocky some packages are in EPEL only)"
+    )
+    assert node.record() == {"version": "1.19.1", "done": False}
+    # It was asked again with what the repositories have now.
+    assert [" --refresh " in line for line in node.calls("dnf")] == [False, True]
+
+
+def test_a_success_that_is_none_is_not_believed(node: Node) -> None:
+    node.after(kit="1.19.1")
+    assert node(version="1.19.1")["msg"] == "apt reports success, but kit-base is not there in version 1.19.1"
+
+
+def test_dnf(node: Node) -> None:
+    (node.top / "rpms").write_text("")
+    (node.top / "rpms.after").write_text("kit\t1.19.1\nkit-base\t1.19.1\n")
+    conf = node.top / "dnf.conf"
+    conf.write_text("[main]\ngpgcheck=1\n")
+    assert node(manager="dnf", version="1.19", hold=True)["changed"]
+    assert node.calls("dnf")[0].endswith("install kit-1.19.* kit-base-1.19.*")
+    assert conf.read_text() == "[main]\ngpgcheck=1\nexcludepkgs=kit kit-base\n"
+    assert not node(manager="dnf", version="1.19", hold=True)["changed"]
+    (node.top / "rpms.after").write_text("kit\t1.20.0\nkit-base\t1.20.0\n")
+    assert node(manager="dnf", version="1.20.0", hold=True)["version"] == "1.20.0"
+    assert conf.read_text() == "[main]\ngpgcheck=1\nexcludepkgs=kit kit-base\n"
+
+
+def test_any_version_will_do(node: Node) -> None:
+    assert node()["version"] == "1.19.1"
+    assert node.calls("apt-get")[0].endswith("install kit kit-base")
+    assert not node()["due"]
+
+
+def test_bad_input_is_one_line(node: Node) -> None:
+    assert node(packages=[])["msg"].startswith("packages: none is named")
