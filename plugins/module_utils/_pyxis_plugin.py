@@ -1,0 +1,303 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Finds a Pyxis that loads in the Slurm that is installed, or builds one.
+
+Every one that is used lies in a directory of its own below the shared prefix of Slurm, so that no node depends on what
+its own image holds. A directory appears there by a rename, with a manifest that was written last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from typing import Any, NamedTuple
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _pyxis_load as load
+
+MANIFEST = "manifest.json"
+BUILD_TIMEOUT = 600
+PROGRAMS = ("make", "gcc")
+_NEW, _OLD, _BUILD = ".new-", ".old-", "postboot-pyxis-"
+
+
+class PluginError(Exception):
+    """What is wrong, on one line."""
+
+    def __init__(self, message: str, log: list[str] | None = None) -> None:
+        super().__init__(" ".join(message.split()))
+        self.log = log or []
+
+
+class Request(NamedTuple):
+    """What is asked for; the module's documentation tells what each part means."""
+
+    prefix: str
+    slurm_version: str
+    version: str
+    build: str = "auto"
+    places: tuple[str, ...] = ()
+    source: str | None = None
+    check: bool = False
+
+
+class Found(NamedTuple):
+    """A Pyxis that loads, or in check mode would."""
+
+    plugin: str
+    version: str
+    summary: str
+    copy_of: str = ""  # what has to be copied to `plugin` first
+
+
+class Outcome(NamedTuple):
+    """What was found or done; the module's documentation tells what each part means."""
+
+    changed: bool
+    due: bool
+    why: str
+    plugin: str
+    version: str
+    summary: str
+    missing: list[str]
+    warnings: list[str]
+    diff: list[dict[str, str]]
+
+
+def digest(path: str) -> str:
+    """Return a file's sha256."""
+    with open(path, "rb") as stream:
+        return hashlib.sha256(stream.read()).hexdigest()
+
+
+def manifest_of(folder: str) -> dict[str, Any]:
+    """Return the manifest of a published directory; nothing where it is not complete."""
+    try:
+        with open(os.path.join(folder, MANIFEST), encoding="utf-8") as stream:
+            found = json.load(stream)
+        whole = isinstance(found, dict) and found.get("sha256") == digest(os.path.join(folder, load.PLUGIN))
+    except (OSError, ValueError):
+        return {}
+    return found if whole else {}
+
+
+def _require_slurm(request: Request) -> None:
+    srun = os.path.join(request.prefix, "bin/srun")
+    if not os.path.exists(srun):
+        raise PluginError(f"{srun} is not there; needed is an installed Slurm, whose prefix is {request.prefix}")
+    if not re.fullmatch(r"\d+(\.\w+)+", request.slurm_version):
+        raise PluginError(
+            f"the version of the Slurm in {request.prefix} is {request.slurm_version or 'unknown'}; "
+            "set slurm.version in common_node_overrides"
+        )
+    if not re.fullmatch(r"[\w.+~-]+", request.version, re.ASCII) or request.version.startswith("."):
+        raise PluginError(f"pyxis_version is {request.version!r}; needed is a version such as 0.24.0")
+
+
+def _home(request: Request, version: str, kind: str = "") -> str:
+    return os.path.join(load.store(request.prefix), f"{version or 'unknown'}{kind}-slurm{request.slurm_version}")
+
+
+def _own(request: Request) -> tuple[Found | None, str]:
+    """Return the build of the version that is asked for, or why it can not be used."""
+    folder = _home(request, request.version)
+    if not os.path.isdir(folder):
+        return None, f"Pyxis {request.version} was not built for Slurm {request.slurm_version} yet"
+    if not manifest_of(folder):
+        return None, f"the build in {folder} is damaged"
+    plugin = os.path.join(folder, load.PLUGIN)
+    why = load.refusal(request.prefix, plugin)
+    if why:
+        return None, f"{plugin} does not load ({why})"
+    return _built(request), ""
+
+
+def _built(request: Request) -> Found:
+    plugin = os.path.join(_home(request, request.version), load.PLUGIN)
+    return Found(plugin, request.version, f"Pyxis {request.version} built for Slurm {request.slurm_version}")
+
+
+def _shipped(request: Request) -> tuple[Found | None, list[str]]:
+    """Return what the image brought, if it loads, and why not for each that does not."""
+    reasons = []
+    for place in request.places:
+        if not os.path.isfile(place):
+            continue
+        why = load.refusal(request.prefix, place)
+        if why:
+            reasons.append(f"{place} does not load in Slurm {request.slurm_version} ({why})")
+            continue
+        version = load.version_of(place)
+        summary = f"Pyxis{' ' + version if version else ''}, the AMI's own"
+        if place.startswith(request.prefix.rstrip("/") + "/"):
+            return Found(place, version, summary), reasons
+        # Only this node is known to have it there, and a plugin that is required and missing stops every job of a node.
+        folder = _home(request, version, "-ami")
+        shared = os.path.join(folder, load.PLUGIN)
+        same = manifest_of(folder).get("sha256") == digest(place)
+        return Found(shared, version, summary, "" if same else place), reasons
+    return None, reasons
+
+
+def _sweep(request: Request) -> None:
+    """Remove what a killed run has left."""
+    for top, marks in ((load.store(request.prefix), (_NEW, _OLD)), (tempfile.gettempdir(), (_BUILD,))):
+        for name in os.listdir(top) if os.path.isdir(top) else ():
+            if name.startswith(marks):
+                shutil.rmtree(os.path.join(top, name))
+
+
+def _publish(request: Request, plugin: str, found: Found, origin: str) -> None:
+    """Put a plugin where all nodes see it: complete, with its manifest, and once it has loaded from there."""
+    folder = os.path.dirname(found.plugin)
+    top, name = os.path.split(folder)
+    os.makedirs(top, mode=0o755, exist_ok=True)
+    new, old = os.path.join(top, _NEW + name), os.path.join(top, _OLD + name)
+    os.mkdir(new, 0o755)
+    os.chmod(new, 0o755)
+    target = os.path.join(new, load.PLUGIN)
+    shutil.copyfile(plugin, target)
+    os.chmod(target, 0o644)
+    why = load.refusal(request.prefix, target)
+    if why:
+        shutil.rmtree(new)
+        why = why.replace(target, load.PLUGIN)
+        raise PluginError(
+            f"{origin} gave a {load.PLUGIN} that does not load in the Slurm of {request.prefix}: {why}; needed are the "
+            f"headers of that Slurm in {request.prefix}/include, and a pyxis_version that supports it"
+        )
+    says = load.version_of(target)
+    if says and says != found.version:
+        shutil.rmtree(new)
+        raise PluginError(
+            f"{origin} is Pyxis {says}; set pyxis_version to that, or pyxis_sha256 to that of {found.version}"
+        )
+    manifest = {"pyxis": found.version, "slurm": request.slurm_version, "origin": origin, "sha256": digest(target)}
+    with open(os.path.join(new, MANIFEST), "w", encoding="utf-8") as stream:
+        json.dump(manifest, stream, indent=2)
+        stream.write("\n")
+        os.fchmod(stream.fileno(), 0o644)
+    for path in (target, os.path.join(new, MANIFEST), new):
+        _sync(path)
+    if os.path.isdir(folder):
+        os.rename(folder, old)
+    os.rename(new, folder)
+    if os.path.isdir(old):
+        shutil.rmtree(old)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def missing_programs() -> list[str]:
+    """Return the programs that a build needs and this node does not have."""
+    return [program for program in PROGRAMS if not shutil.which(program)]
+
+
+def _build(request: Request, source: str, folder: str) -> str:
+    """Build the source in a folder of this node's own disk; return the plugin."""
+    if missing_programs():
+        raise PluginError(
+            f"{' and '.join(missing_programs())} not found; a build needs {' and '.join(PROGRAMS)}: install"
+        )
+    header = os.path.join(request.prefix, "include/slurm/spank.h")
+    if not os.path.isfile(header):
+        raise PluginError(f"{header} is not there; a build needs the headers of the Slurm that is installed")
+    if not os.path.isfile(os.path.join(source, "Makefile")):
+        raise PluginError(f"{source} has no Makefile; needed is the source of Pyxis")
+    tree = os.path.join(folder, "pyxis")
+    shutil.copytree(source, tree)
+    environment = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "LC_ALL": "C",
+        "HOME": folder,
+        "CPPFLAGS": f"-I{request.prefix}/include",
+    }
+    try:
+        done = subprocess.run(
+            ["make", f"--jobs={min(os.cpu_count() or 1, 4)}"],
+            cwd=tree,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            timeout=BUILD_TIMEOUT,
+            check=False,
+            env=environment,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise PluginError(f"make did not end within {BUILD_TIMEOUT} s in the source of Pyxis") from error
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    if done.returncode:
+        told = [line for line in lines if "error" in line.lower()] or lines or ["it said nothing"]
+        raise PluginError(
+            f"make ended with {done.returncode} in the source of Pyxis {request.version}: {told[0]}", lines[-40:]
+        )
+    plugin = os.path.join(tree, load.PLUGIN)
+    if not os.path.isfile(plugin):
+        raise PluginError(f"make left no {load.PLUGIN} in the source of Pyxis {request.version}", lines[-40:])
+    return plugin
+
+
+def _diff(found: Found, present: bool) -> list[dict[str, str]]:
+    before = "another, or a damaged one" if present else "absent"
+    return [
+        {
+            "before_header": found.plugin,
+            "after_header": found.plugin,
+            "before": f"{before}\n",
+            "after": f"{found.summary}\n",
+        }
+    ]
+
+
+def apply(request: Request) -> Outcome:
+    """Find a Pyxis that loads; without one, say so, or build it once its source is there."""
+    _require_slurm(request)
+    warnings = []
+    broken = load.entry_refusal(request.prefix) if request.check else load.withdraw(request.prefix)
+    if broken:
+        warnings.append(
+            f"{broken}: {'it would be' if request.check else 'it was'} withdrawn, and is put back once one loads"
+        )
+    if not request.check:
+        _sweep(request)
+    reasons: list[str] = []
+    found: Found | None = None
+    if request.build != "always":
+        found, reasons = _shipped(request)
+    if found is None and request.build == "never":
+        raise PluginError(
+            f"pyxis_build is never, and {'; '.join(reasons) or 'there is none in ' + ' or '.join(request.places)}; "
+            "needed is one that loads: set pyxis_build to auto"
+        )
+    if found is None:
+        found, why = _own(request)
+        reasons.append(why)
+    if found is not None and not found.copy_of:
+        return Outcome(bool(broken), False, "", found.plugin, found.version, found.summary, [], warnings, [])
+    why = "; ".join(reasons)
+    result = found or _built(request)
+    told = (result.plugin, result.version, result.summary)
+    if found is None and request.source is None:
+        return Outcome(bool(broken), True, why, *told, missing_programs(), warnings, [])
+    diff = _diff(result, os.path.isdir(os.path.dirname(result.plugin)))
+    if not request.check:
+        if result.copy_of:
+            _publish(request, result.copy_of, result, result.copy_of)
+        else:
+            with tempfile.TemporaryDirectory(prefix=_BUILD) as folder:
+                _publish(
+                    request, _build(request, request.source or "", folder), result, f"the source in {request.source}"
+                )
+    return Outcome(True, False, why, *told, [], warnings, diff)

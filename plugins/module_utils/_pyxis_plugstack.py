@@ -1,0 +1,289 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Slurm's plugstack: the one file that loads Pyxis, and whatever else lies beside it.
+
+Slurm loads every file that plugstack.conf includes, in every job. So a file is made elsewhere and appears there by a
+rename.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import fnmatch
+import glob
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _pyxis_load as load
+
+HEADER = "# Written by pcluster.postboot on the head node; changes are lost."
+RECONFIGURE_TIMEOUT = 120
+PROC = "/proc"
+_ALWAYS = ((0,), ())
+# Since which version of Pyxis an option is known, and from which on it is not any more.
+OPTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "runtime_path": _ALWAYS,
+    "execute_entrypoint": _ALWAYS,
+    "remap_root": ((0,), (0, 12)),
+    "container_scope": ((0, 9), ()),
+    "sbatch_support": ((0, 12), ()),
+    "use_enroot_load": ((0, 21), ()),
+    "importer": ((0, 21), ()),
+    "use_squashfuse": ((0, 22), ()),
+}
+
+
+class PlugstackError(Exception):
+    """What is wrong, on one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class Request(NamedTuple):
+    """What is asked for; the module's documentation tells what each part means."""
+
+    prefix: str
+    plugin: str
+    version: str
+    options: Mapping[str, Any]
+    others: tuple[str, ...] = ()
+    prune: bool = False
+    check: bool = False
+
+
+class Outcome(NamedTuple):
+    """What was done, or in check mode would be."""
+
+    actions: list[str]
+    entry: str
+    warnings: list[str]
+    diff: list[dict[str, str]]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def arguments_of(options: Mapping[str, Any], version: str) -> tuple[list[str], list[str]]:
+    """Return the arguments that this version knows, and the names of the options that it does not."""
+    known, unknown = [], []
+    for name, value in options.items():
+        if name not in OPTIONS:
+            raise PlugstackError(f"pyxis_options has {name!r}; known are {', '.join(sorted(OPTIONS))}")
+        if value is None:
+            continue
+        text = str(int(value)) if isinstance(value, bool) else str(value)
+        if not text or text.split() != [text] or "#" in text:
+            raise PlugstackError(f"{name} of Pyxis is {text!r}; needed is one word, which Slurm does not split")
+        since, until = OPTIONS[name]
+        # One that does not tell its version has what all have.
+        there = (
+            _numbers(version) >= since and (not until or _numbers(version) < until)
+            if version
+            else OPTIONS[name] == _ALWAYS
+        )
+        if there:
+            known.append(f"{name}={text}")
+        else:
+            unknown.append(name)
+    return known, unknown
+
+
+def includes(conf: str) -> list[str]:
+    """Return the patterns that plugstack.conf includes, absolute."""
+    try:
+        with open(conf, encoding="utf-8", errors="replace") as stream:
+            lines = [line.split("#")[0].split() for line in stream]
+    except FileNotFoundError:
+        return []
+    return [os.path.join(os.path.dirname(conf), words[1]) for words in lines if words[:1] == ["include"] and words[1:]]
+
+
+def strays(prefix: str) -> list[str]:
+    """Return what Slurm loads beside Pyxis' own file, and what lies there for no use."""
+    own = load.entry_path(prefix)
+    found = {path for pattern in includes(_conf(prefix)) for path in glob.glob(pattern)}
+    # As glob(3), which takes no name that begins with a dot.
+    found.update(glob.glob(os.path.join(os.path.dirname(own), "*")))
+    return sorted(path for path in found - {own} if os.path.lexists(path))
+
+
+def _conf(prefix: str) -> str:
+    return os.path.join(prefix, "etc/plugstack.conf")
+
+
+def _judge_strays(request: Request) -> list[str]:
+    """Refuse a file that stops jobs, and return a warning for each that nobody has declared."""
+    warnings = []
+    for path in strays(request.prefix):
+        why = load.refusal_of_lines(request.prefix, [f"include {path}"])
+        if why:
+            raise PlugstackError(
+                f"{path} is included by {_conf(request.prefix)}, and no job starts while it is there ({why}): "
+                "move it to another folder, or correct it"
+            )
+        if any(entry.plugin.endswith(load.PLUGIN) for entry in load.read_entries(path)):
+            warnings.append(f"{path} loads Pyxis too, which pyxis.conf does already: move it to another folder")
+        elif not any(fnmatch.fnmatchcase(os.path.basename(path), pattern) for pattern in request.others):
+            warnings.append(
+                f"{path} is not of this collection, and Slurm reads it for every job: move it to another folder, or "
+                "name it in pyxis_plugstack_others"
+            )
+    return warnings
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return ""
+
+
+def _replace(prefix: str, path: str, text: str) -> None:
+    """Write a file in one step. What is not finished lies where Slurm never looks."""
+    temporary = os.path.join(load.store(prefix), f"{os.path.basename(path)}.new")
+    with open(temporary, "w", encoding="utf-8", errors="surrogateescape") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fchmod(stream.fileno(), 0o644)
+        os.fsync(stream.fileno())
+    os.rename(temporary, path)
+
+
+def _wanted(request: Request) -> tuple[dict[str, str], list[str]]:
+    """Return the content of both files, the entry's last, and what is not written."""
+    arguments, unknown = arguments_of(request.options, request.version)
+    entry, conf = load.entry_path(request.prefix), _conf(request.prefix)
+    if not request.check or os.path.exists(request.plugin):
+        why = load.refusal(request.prefix, request.plugin, arguments)
+        if why:
+            raise PlugstackError(
+                f"{request.plugin} does not load with {' '.join(arguments) or 'no option'} ({why}); see pyxis_options; "
+                f"{entry} was not written"
+            )
+    text = _read(conf)
+    if not any(fnmatch.fnmatchcase(entry, pattern) for pattern in includes(conf)):
+        text = f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}include {os.path.dirname(entry)}/*.conf\n"
+    line = " ".join(["required", request.plugin, *arguments])
+    return {conf: text, entry: f"{HEADER}\n{line}\n"}, unknown
+
+
+def prunable(prefix: str, plugin: str) -> list[str]:
+    """Return the directories of builds that neither a plugstack file nor this run names."""
+    top = load.store(prefix)
+    named = [
+        entry.plugin
+        for path in [_conf(prefix), load.entry_path(prefix), *strays(prefix)]
+        for entry in load.read_entries(path)
+    ]
+    kept = {os.path.realpath(os.path.dirname(path)) for path in [plugin, *named]}
+    folders = [os.path.join(top, name) for name in sorted(os.listdir(top))] if os.path.isdir(top) else []
+    return [path for path in folders if os.path.isdir(path) and "-slurm" in path and os.path.realpath(path) not in kept]
+
+
+def controller_runs() -> bool:
+    """Tell whether slurmctld runs here. One that does not reads its files when it starts."""
+    for name in os.listdir(PROC):
+        if name.isdigit():
+            try:
+                with open(f"{PROC}/{name}/comm", encoding="utf-8", errors="replace") as stream:
+                    if stream.read().strip() == "slurmctld":
+                        return True
+            except OSError:
+                continue
+    return False
+
+
+def _reconfigure(prefix: str) -> None:
+    """Let the controller, and through it every slurmd, read the plugstack anew."""
+    program = os.path.join(prefix, "bin/scontrol")
+    try:
+        done = subprocess.run(
+            [program, "reconfigure"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            timeout=RECONFIGURE_TIMEOUT,
+            check=False,
+        )
+        said = (done.stdout.strip().splitlines() or [f"it ended with {done.returncode}"])[0] if done.returncode else ""
+    except subprocess.TimeoutExpired:
+        said = f"it did not end within {RECONFIGURE_TIMEOUT} s"
+    if said:
+        raise PlugstackError(
+            f"'{program} reconfigure' failed ({said}); see the log of slurmctld; the next run does it again"
+        )
+
+
+def _prove(prefix: str) -> None:
+    """See as an ordinary user that srun has the option; what does not work is taken away again."""
+    printed, why = load.complaint(prefix, "srun", os.path.join(prefix, "etc/slurm.conf"))
+    if load.OPTION in printed and not why:
+        return
+    entry = load.entry_path(prefix)
+    os.rename(entry, load.withdrawn_path(prefix))
+    why = (
+        why
+        or f"it has no option {load.OPTION}: does PlugStackConfig in slurm.conf name another file than {_conf(prefix)}?"
+    )
+    raise PlugstackError(f"srun did not take {entry}, which was withdrawn again: {why}")
+
+
+def apply(request: Request) -> Outcome:
+    """Have Pyxis in the plugstack, with what its version knows, and nothing that stops jobs beside it."""
+    warnings = _judge_strays(request)
+    wanted, unknown = _wanted(request)
+    warnings += [
+        f"Pyxis {request.version or '(which tells no version)'} does not know {name}: not written; see pyxis_options"
+        for name in unknown
+    ]
+    # It is made before anything changes, so that a run that was killed leaves word of what it still owed.
+    owed = os.path.join(load.store(request.prefix), "reconfigure-owed")
+    due = {path: text for path, text in wanted.items() if _read(path) != text or _mode(path) != 0o644}
+    diff = [_difference(path, text) for path, text in due.items()]
+    actions = ["wrote"] if due else []
+    if due and not request.check:
+        os.makedirs(os.path.dirname(load.entry_path(request.prefix)), mode=0o755, exist_ok=True)
+        os.makedirs(load.store(request.prefix), mode=0o755, exist_ok=True)
+        with open(owed, "w", encoding="utf-8"):
+            pass
+        for path, text in due.items():
+            _replace(request.prefix, path, text)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(load.withdrawn_path(request.prefix))
+    if not request.check:
+        _prove(request.prefix)
+    if due or os.path.exists(owed):
+        if controller_runs():
+            actions.append("reconfigured")
+            if not request.check:
+                _reconfigure(request.prefix)
+        if not request.check:
+            os.unlink(owed)
+    if request.prune:
+        old = prunable(request.prefix, request.plugin)
+        actions += ["pruned"] if old else []
+        diff += [{"before_header": path, "after_header": path, "before": "there\n", "after": ""} for path in old]
+        for path in () if request.check else old:
+            shutil.rmtree(path)
+    return Outcome(actions, load.entry_path(request.prefix), warnings, diff)
+
+
+def _mode(path: str) -> int:
+    try:
+        return os.lstat(path).st_mode & 0o7777
+    except FileNotFoundError:
+        return 0
+
+
+def _difference(path: str, text: str) -> dict[str, str]:
+    lines = difflib.unified_diff(_read(path).splitlines(True), text.splitlines(True), path, path)
+    return {"prepared": "".join(lines)}
