@@ -1,0 +1,738 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The program that imports container images, with a registry and an enroot that do what a test wants."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(__file__).resolve().parents[3] / "roles/container_images/files/container_images.py"
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("container_images", PROGRAM)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+images = load()
+
+# A whole squashfs: its magic, and its size where the superblock has it.
+WHOLE = r"hsqs\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\144\0\0\0\0\0\0\0%052d"
+ENROOT = f"""#!/bin/bash
+# enroot import --output FILE URI
+[ "$1" = version ] && {{ cat "$FAKE/version" 2> /dev/null || echo 4.1.2; exit; }}
+echo "$*" >> "$FAKE/calls"; env > "$FAKE/environment"
+cp "$ENROOT_CONFIG_PATH/.credentials" "$FAKE/credentials" 2> /dev/null
+name=${{4##*#}}; name=${{name%%[:@]*}}; name=${{name##*/}}
+[ -e "$3" ] && {{ echo "[ERROR] File already exists: $3"; exit 1; }}
+echo "[INFO] Fetching image manifest" >&2
+[ -f "$FAKE/$name" ] && . "$FAKE/$name"
+printf '{WHOLE}' 0 > "$3"
+"""
+
+
+class Registry(BaseHTTPRequestHandler):
+    """A registry whose answers are in `says`: a path's status, headers and body, one after another."""
+
+    says: dict[str, list[tuple[int, dict[str, str], bytes]]] = {}
+    asked: list[tuple[str, str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append((self.path, self.headers.get("Authorization") or ""))
+        answers = self.says.get(self.path.partition("?")[0]) or [(404, {}, b"{}")]
+        status, headers, body = answers.pop(0) if len(answers) > 1 else answers[0]
+        self.send_response(status)
+        for key, value in headers.items():
+            self.send_header(key, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+def manifest(size: int = 1000) -> bytes:
+    layers = [{"digest": f"sha256:{letter * 64}", "size": size // 2} for letter in "ab"]
+    return json.dumps({"schemaVersion": 2, "config": {"digest": "sha256:c"}, "layers": layers}).encode()
+
+
+def digest(body: bytes) -> str:
+    return f"sha256:{hashlib.sha256(body).hexdigest()}"
+
+
+class Head:
+    """A head node: its shared folder, its enroot, and its registry."""
+
+    def __init__(self, root: Path, address: str) -> None:
+        self.root, self.address, self.fake = root, address, root / "fake"
+        self.directory, self.file = root / "fsx/containers", root / "fsx/config/containers.txt"
+        self.log, self.settings_file = root / "fsx/logs/ngc-download.log", root / "settings.json"
+        for path in (self.fake, self.directory, self.file.parent, self.log.parent):
+            path.mkdir(parents=True)
+        (self.fake / "enroot").write_text(ENROOT)
+        (self.fake / "enroot").chmod(0o755)
+        self.settings()
+
+    def settings(self, *wanted: str, **more: Any) -> None:
+        settings = {
+            "images": [self.name(one) for one in wanted],
+            "file": str(self.file),
+            "directory": str(self.directory),
+            "log": str(self.log),
+            "logs": str(self.log.parent / "container-downloads"),
+            "work": str(self.root / "work"),
+            "http_registries": [self.address],
+            "retry_wait": 0.1,
+            "environment": {"PATH": f"{self.fake}:/usr/bin:/bin", "FAKE": str(self.fake)},
+            **more,
+        }
+        self.settings_file.write_text(json.dumps(settings))
+
+    def name(self, one: str) -> str:
+        return f"{self.address}/{one}"
+
+    def has(self, one: str, body: bytes = b"", *before: tuple[int, dict[str, str], bytes]) -> str:
+        """Let the registry have an image, after some other answers; return its digest."""
+        repository, _colon, tag = one.partition(":")
+        body = body or manifest()
+        Registry.says[f"/v2/{repository}/manifests/{tag}"] = [*before, (200, {}, body)]
+        return digest(body)
+
+    def enroot(self, one: str, script: str) -> None:
+        """Let enroot do something else with an image before it makes its file."""
+        (self.fake / one).write_text(script)
+
+    def run(self) -> int:
+        return int(images.main(["run", "--settings", str(self.settings_file), "--once"]))
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        line = [sys.executable, "-I", str(PROGRAM), "run", "--settings", str(self.settings_file), *more]
+        return subprocess.Popen(line, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return dict(images.read_state(str(self.directory)))
+
+    def entry(self, one: str) -> dict[str, Any]:
+        return dict(self.state["images"].get(self.name(one), {"state": "unknown"}))
+
+    def path(self, one: str) -> Path:
+        return self.directory / images.parse(self.name(one)).file
+
+    @property
+    def files(self) -> set[str]:
+        return {path.name for path in self.directory.iterdir()} - {images.STATE, images.LOCK}
+
+    @property
+    def calls(self) -> list[str]:
+        path = self.fake / "calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def said(self, pattern: str) -> list[str]:
+        text = self.log.read_text() if self.log.exists() else ""
+        return [line for line in text.splitlines() if re.search(pattern, line)]
+
+
+@pytest.fixture
+def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Head]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Registry)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    Registry.says, Registry.asked = {}, []
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    # What the importer asks to be told is a test's own affair.
+    before = {sign: signal.getsignal(sign) for sign in (signal.SIGTERM, signal.SIGHUP)}
+    yield Head(tmp_path, f"127.0.0.1:{server.server_port}")
+    for sign, handler in before.items():
+        signal.signal(sign, handler)
+    server.shutdown()
+    server.server_close()
+
+
+def until(done: Callable[[], Any], seconds: float = 15) -> None:
+    begun = time.monotonic()
+    while not done():
+        assert time.monotonic() - begun < seconds, "not so in time"
+        time.sleep(0.05)
+
+
+# Names
+
+A64 = "a" * 64
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "file"),
+    [
+        ("nvcr.io/nvidia/pytorch:24.01-py3", "nvcr.io/nvidia/pytorch:24.01-py3", "nvcr.io_nvidia_pytorch-24.01-py3"),
+        ("docker://nvcr.io/nvidia/nemo:24.01", "nvcr.io/nvidia/nemo:24.01", "nvcr.io_nvidia_nemo-24.01"),
+        ("docker://nvcr.io#nvidia/nemo:24.01", "nvcr.io/nvidia/nemo:24.01", "nvcr.io_nvidia_nemo-24.01"),
+        ("docker://$oauthtoken@nvcr.io#nvidia/a:1", "nvcr.io/nvidia/a:1", "nvcr.io_nvidia_a-1"),
+        ("nvcr.io/nvidia/hpc-x:24.03", "nvcr.io/nvidia/hpc-x:24.03", "nvcr.io_nvidia_hpc-x-24.03"),
+        ("ubuntu", "ubuntu:latest", "ubuntu-latest"),
+        ("docker://ubuntu:22.04", "ubuntu:22.04", "ubuntu-22.04"),
+        ("docker.io/library/ubuntu:22.04", "ubuntu:22.04", "ubuntu-22.04"),
+        ("rocm/pytorch:6.0", "rocm/pytorch:6.0", "rocm_pytorch-6.0"),
+        ("registry:5000/debian:slim", "registry:5000/debian:slim", "registry+5000_debian-slim"),
+        (f"nvcr.io/a/b@sha256:{A64}", f"nvcr.io/a/b@sha256:{A64}", f"nvcr.io_a_b@sha256-{A64}"),
+        (f"nvcr.io/a/b:1@sha256:{A64}", f"nvcr.io/a/b:1@sha256:{A64}", f"nvcr.io_a_b-1@sha256-{A64}"),
+    ],
+)  # fmt: skip
+def test_an_image_has_one_name_and_the_file_that_users_know(text: str, name: str, file: str) -> None:
+    image = images.parse(text)
+    assert str(image) == name
+    assert image.file == f"{file}.sqsh"
+    assert images.parse(name) == image
+
+
+@pytest.mark.parametrize("text", ["x/a_b:1", "x/a:1_2", "x/a-b:c-d", "x/a-1:2", f"x/{'a' * 150}/{'b' * 100}:1"])
+def test_a_name_that_could_mean_two_images_is_marked(text: str) -> None:
+    assert re.search(r"~[0-9a-f]{12}\.sqsh$", images.parse(text).file)
+    assert len(images.parse(text).file) < 255
+
+
+def test_no_two_images_share_a_file() -> None:
+    parts = ("a", "a-b", "a_b", "a-1", "1-a", "a.b")
+    names = [f"{x}/{y}:{z}" for x in (*parts, "r.io", "r:1", "r.io/a") for y in parts for z in (*parts, "1")]
+    found = [images.parse(name) for name in names]
+    assert len({one.file for one in found}) == len(set(found)) == len(names)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a b", "nvcr.io/Nvidia/x:1", "x:", "x@sha256:12", "x/../y", "-x", "http://x/y", "x:$(id)", "x/y:1/../../z"],
+)
+def test_what_names_no_image(text: str) -> None:
+    if text == "x:":  # as enroot has it
+        assert str(images.parse(text)) == "x:latest"
+        return
+    with pytest.raises(images.ImageError, match="names no image; needed: one such as nvcr"):
+        images.parse(text)
+
+
+def test_a_list_with_comments_and_nonsense(tmp_path: Path) -> None:
+    path = tmp_path / "containers.txt"
+    path.write_text(
+        "# all\n\n docker://ubuntu:22.04 # mine\nwhat is this\ndocker://nvcr.io#nvidia/nemo:24.01\nubuntu:22.04\n"
+    )
+    found, problems = images.read_list(str(path))
+    assert list(found) == ["ubuntu:22.04", "nvcr.io/nvidia/nemo:24.01"]
+    assert len(problems) == 1
+    assert problems[0].startswith(f"{path}, line 4: 'what is this' names no image")
+    assert images.read_list(str(tmp_path / "none")) == ({}, [])
+
+
+# Importing
+
+
+def test_what_is_missing_is_imported_and_recorded(head: Head) -> None:
+    noted = head.has("nvidia/pytorch:24.01-py3")
+    head.has("nvidia/nemo:24.01")
+    head.file.write_text(f"docker://{head.address}#nvidia/nemo:24.01\n")
+    head.settings("nvidia/pytorch:24.01-py3")
+    assert head.run() == 0
+    path = head.path("nvidia/pytorch:24.01-py3")
+    assert path.name == f"{head.address.replace(':', '+')}_nvidia_pytorch-24.01-py3.sqsh"
+    assert head.files == {path.name, head.path("nvidia/nemo:24.01").name}
+    assert path.stat().st_mode & 0o777 == 0o644
+    entry = head.entry("nvidia/pytorch:24.01-py3")
+    assert (entry["state"], entry["digest"], entry["size"]) == ("present", noted, 100)
+    # Exactly what was recorded, and to another name first.
+    assert f"docker://{head.address}#nvidia/pytorch@{noted}" in " ".join(head.calls)
+    assert f"{path.name}.importing" in " ".join(head.calls)
+    assert head.said(r"^20\d\d-\d\d-\d\d \d\d:\d\d:\d\d .*pytorch:24.01-py3: importing 1.0 kB in 2 layers, sha256:")
+    assert head.said(r"pytorch:24.01-py3: done, .* has 100 B, after \d+ s$")
+    assert "[INFO] Fetching" in (head.log.parent / f"container-downloads/{path.name[:-5]}.log").read_text()
+    assert not list((head.root / "work/cache").iterdir())
+
+
+def test_an_older_enroot_knows_no_at(head: Head) -> None:
+    noted = head.has("a:1")
+    (head.fake / "version").write_text("3.4.1\n")
+    head.settings("a:1")
+    assert head.run() == 0
+    assert f"#a:{noted}" in head.calls[0]
+
+
+def test_what_is_there_is_not_imported_again(head: Head) -> None:
+    head.has("a:1")
+    head.settings("a:1")
+    head.run()
+    before = head.path("a:1").stat().st_ino, head.entry("a:1")
+    assert head.run() == 0
+    assert (head.path("a:1").stat().st_ino, head.entry("a:1")) == before
+    assert len(head.calls) == 1
+
+
+def test_somebody_elses_image_is_kept(head: Head) -> None:
+    head.has("a:1")
+    head.settings("a:1")
+    head.path("a:1").write_bytes(b"hsqs" + b"\0" * 36 + (96).to_bytes(8, "little") + b"\0" * 60)
+    assert head.run() == 0
+    assert head.calls == []
+    assert head.entry("a:1")["digest"] is None
+
+
+def test_a_broken_file_of_somebody_else_is_named_and_kept(head: Head) -> None:
+    head.has("a:1")
+    head.has("b:1")
+    head.settings("a:1", "b:1")
+    head.path("a:1").write_bytes(b"hsqs" + b"\0" * 36 + (9999).to_bytes(8, "little") + b"\0" * 60)
+    os.utime(head.path("a:1"), (1, 1))
+    assert head.run() == 1
+    assert head.entry("a:1")["why"].endswith("is not ours and of no use (it has 108 of 9999 bytes); remove it")
+    assert head.entry("b:1")["state"] == "present"
+    head.path("a:1").unlink()
+    assert head.run() == 0
+    assert head.entry("a:1")["state"] == "present"
+
+
+def test_only_so_many_at_a_time(head: Head) -> None:
+    wanted = [f"i{number}:1" for number in range(5)]
+    for one in wanted:
+        head.has(one)
+        head.enroot(
+            one.partition(":")[0],
+            'mkdir "$FAKE/$$.run"; ls -d "$FAKE"/*.run | wc -l >> "$FAKE/most"; sleep 0.4; rmdir "$FAKE/$$.run"\n',
+        )
+    head.settings(*wanted, parallel=2)
+    assert head.run() == 0
+    assert max(int(line) for line in (head.fake / "most").read_text().split()) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        ((401, {"WWW-Authenticate": 'Basic realm="x"'}, b""), "answered 401 Unauthorized: it wants a login"),
+        ((403, {}, b""), "answered 403 Forbidden"),
+        ((404, {}, b""), "answered 404 Not Found: there is no such image"),
+        ((200, {}, b'{"schemaVersion": 1}'), "its manifest is of a kind that enroot cannot import"),
+        ((200, {}, b'{"manifests": [{"digest": "x", "platform": {"architecture": "s390x"}}]}'), "it is not built for"),
+    ],
+)
+def test_a_refusal_concerns_one_image(head: Head, answer: Any, line: str) -> None:
+    head.has("bad:1")
+    head.has("good:1")
+    Registry.says["/v2/bad/manifests/1"] = [answer]
+    head.settings("bad:1", "good:1")
+    assert head.run() == 1
+    assert line in head.entry("bad:1")["why"]
+    assert len(head.said("bad:1: ")) == 1
+    assert head.entry("good:1")["state"] == "present"
+
+
+def test_a_busy_registry_is_left_alone_for_as_long_as_it_asks(head: Head) -> None:
+    head.has("a:1", b"", (429, {"Retry-After": "2"}, b""), (503, {}, b""))
+    head.settings("a:1")
+    begun = time.monotonic()
+    assert head.run() == 0
+    assert time.monotonic() - begun > 2
+    assert head.said("answered 429 Too Many Requests; next try in 2 s")
+    assert head.said("answered 503 Service Unavailable; next try in 0 s")
+
+
+def test_it_gives_up_for_now(head: Head) -> None:
+    head.has("a:1", b"", *[(503, {}, b"")] * 9)
+    head.settings("a:1", retries=3)
+    assert head.run() == 1
+    assert head.entry("a:1")["why"].endswith("answered 503 Service Unavailable, tried 3 times")
+    assert len(Registry.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("script", "line", "again"),
+    [
+        ("echo '[ERROR] URL http://r/v2/x returned error code: 401 Unauthorized' >&2; exit 1", "answered 401", False),
+        ("echo 'curl: (22) The requested URL returned error: 429' >&2; exit 1", "answered 429 Too Many", True),
+        (f"echo 'Checksum mismatch: {A64}' >&2; exit 1", "layer sha256:aaaaaaaaaaaa was cut off", True),
+        (
+            "echo 'curl: (18) transfer closed with 9 bytes remaining to read' >&2; exit 1",
+            "a layer was cut off on the way",
+            True,
+        ),
+        ("echo 'curl: (7) Failed to connect' >&2; exit 1", "enroot ended with 1 and said: curl: (7) Failed", True),
+        ("echo 'write error: No space left on device' >&2; exit 1", "the disk is full", False),
+        ('echo broken > "$3"; exit 0', "enroot made a file of no use: it is no squashfs image", True),
+    ],
+)
+def test_what_enroot_says_becomes_one_line(head: Head, script: str, line: str, again: bool) -> None:
+    head.has("bad:1")
+    head.has("good:1")
+    head.enroot("bad", script)
+    head.settings("bad:1", "good:1", retries=2)
+    assert head.run() == 1
+    assert line in head.entry("bad:1")["why"]
+    assert len([call for call in head.calls if "#bad" in call]) == (2 if again else 1)
+    assert head.files == {head.path("good:1").name}
+
+
+def test_an_import_that_takes_too_long_is_ended(head: Head) -> None:
+    head.has("a:1")
+    head.enroot("a", "sleep 60")
+    head.settings("a:1", timeout=1, retries=1)
+    begun = time.monotonic()
+    assert head.run() == 1
+    assert time.monotonic() - begun < 10
+    assert "not imported within 1 s (container_images_timeout)" in head.entry("a:1")["why"]
+
+
+def test_there_must_be_room(head: Head) -> None:
+    head.has("a:1", manifest(10**18))
+    head.settings("a:1")
+    assert head.run() == 1
+    assert re.search(
+        r"fsx/containers has \S+ \wB free, and the image needs about 3000000000 GB; make room there",
+        head.entry("a:1")["why"],
+    )
+    assert head.calls == []
+
+
+def test_no_enroot(head: Head) -> None:
+    head.settings("a:1", environment={"PATH": "/nowhere"})
+    assert head.run() == 1
+    assert head.entry("a:1")["why"] == "enroot is not on this node; needed: the component enroot"
+
+
+def test_an_index_is_followed_to_this_architecture(head: Head) -> None:
+    mine = images.ARCHITECTURES[os.uname().machine]
+    inner, other = manifest(), digest(manifest(500))
+    index = {
+        "manifests": [
+            {"digest": other, "platform": {"architecture": "s390x", "os": "linux"}},
+            {"digest": digest(inner), "platform": {"architecture": mine, "os": "linux"}},
+        ]
+    }
+    head.has("a:1", json.dumps(index).encode())
+    Registry.says[f"/v2/a/manifests/{digest(inner)}"] = [(200, {}, inner)]
+    head.settings("a:1")
+    assert head.run() == 0
+    assert head.entry("a:1")["digest"] == digest(inner)
+
+
+def test_a_manifest_that_is_not_the_digest_is_refused(head: Head) -> None:
+    Registry.says[f"/v2/a/manifests/sha256:{A64}"] = [(200, {}, manifest())]
+    head.settings(f"a@sha256:{A64}", retries=1)
+    assert head.run() == 1
+    assert "sent a manifest that is not sha256:aaa" in head.entry(f"a@sha256:{A64}")["why"]
+
+
+# Credentials
+
+
+def test_a_login_reaches_the_registry_and_enroot_and_nothing_else(head: Head) -> None:
+    key = head.root / "key"
+    key.write_text("machine 127.0.0.1 login $oauthtoken password nvapi-SECRET_1\n")
+    key.chmod(0o600)
+    body = manifest()
+    realm = {
+        "WWW-Authenticate": f'Bearer realm="http://{head.address}/token?account=x",scope="repository:a:pull",service="s"'
+    }
+    Registry.says["/v2/a/manifests/1"] = [(401, realm, b""), (200, {}, body)]
+    Registry.says["/token"] = [(200, {}, b'{"token": "T0"}')]
+    head.enroot("a", "echo nvapi-SECRET_1 >&2")
+    head.settings("a:1", credentials=str(key))
+    assert head.run() == 0
+    basic = base64.b64encode(b"$oauthtoken:nvapi-SECRET_1").decode()
+    assert [authorization for _path, authorization in Registry.asked] == ["", f"Basic {basic}", "Bearer T0"]
+    assert Registry.asked[1][0].startswith("/token?account=x&scope=repository%3Aa%3Apull&service=s")
+    assert (head.fake / "credentials").read_text() == key.read_text()
+    told = [
+        path
+        for path in (head.root / "fsx").rglob("*")
+        if path.is_file() and "SECRET" in path.read_text(errors="replace")
+    ]
+    assert told == []
+    assert "SECRET" not in (head.fake / "environment").read_text() + (head.fake / "calls").read_text()
+    assert (head.root / "work").stat().st_mode & 0o777 == 0o700
+    assert not list((head.root / "work/config").iterdir())
+
+
+def test_a_token_is_not_asked_of_another_host_with_this_login(head: Head) -> None:
+    key = head.root / "key"
+    key.write_text("machine elsewhere login a password b\n")
+    key.chmod(0o600)
+    head.has("a:1")
+    Registry.says["/v2/a/manifests/1"] = [
+        (401, {"WWW-Authenticate": f'Bearer realm="http://{head.address}/token"'}, b"")
+    ]
+    Registry.says["/token"] = [(200, {}, b'{"token": "anonymous"}')]
+    head.settings("a:1", credentials=str(key), retries=1)
+    assert head.run() == 1
+    assert [authorization for _path, authorization in Registry.asked] == ["", "", "Bearer anonymous"]
+
+
+def test_a_lone_key_is_for_ngc(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_text("nvapi-abc\n")
+    path.chmod(0o600)
+    login = images.Login("$oauthtoken", "nvapi-abc")
+    assert images.read_credentials(str(path)) == {"nvcr.io": login, "authn.nvidia.com": login}
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
+def test_a_key_that_others_can_read_is_not_used(head: Head, mode: int) -> None:
+    key = head.root / "key"
+    key.write_text("nvapi-abc\n")
+    key.chmod(mode)
+    head.has("a:1")
+    head.settings("a:1", credentials=str(key))
+    assert head.run() == 1  # although the image is there
+    assert head.entry("a:1")["state"] == "present"
+    assert head.state["problems"] == [
+        f"container_images_credentials_file: {key} has mode {mode:04o} and owner {os.geteuid()}, so it is not used; "
+        "needed: a file that only root can read (chown root, chmod 600)"
+    ]
+    assert (head.fake / "credentials").read_text() == ""
+
+
+def test_a_key_behind_a_link_or_of_another_form(head: Head) -> None:
+    key, link = head.root / "key", head.root / "link"
+    key.write_text("machine nvcr.io password x\n")
+    key.chmod(0o600)
+    link.symlink_to(key)
+    with pytest.raises(images.ImageError, match="cannot be read: Too many levels"):
+        images.read_credentials(str(link))
+    with pytest.raises(
+        images.ImageError, match=r"line 1 of .*key is no login; needed: nothing but an NGC API key"
+    ) as caught:
+        images.read_credentials(str(key))
+    assert "password x" not in str(caught.value)
+
+
+def test_a_password_may_be_a_command(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_text("# ECR\nmachine 1.dkr.ecr.us-east-1.amazonaws.com login AWS password $(echo a b | tr -d ' ')\n")
+    path.chmod(0o600)
+    login = images.read_credentials(str(path))["1.dkr.ecr.us-east-1.amazonaws.com"]
+    assert images.secret_of(login) == "ab"
+
+
+# Kills, locks, and time
+
+
+def test_what_a_killed_import_has_left_is_cleared_and_finished(head: Head) -> None:
+    head.has("a:1")
+    head.enroot(
+        "a",
+        'printf half > "$3"; mkdir "$ENROOT_TEMP_PATH/enroot.x"; touch "$FAKE/begun"\n'
+        '[ -f "$FAKE/go" ] || sleep 60; rm "$3"',
+    )
+    head.settings("a:1")
+    program = head.start()
+    until((head.fake / "begun").exists)
+    program.kill()
+    program.communicate()
+    assert not head.path("a:1").exists()
+    assert any(name.endswith(".importing") for name in head.files)
+    (head.fake / "go").touch()
+    assert head.run() == 0
+    assert head.files == {head.path("a:1").name}
+    assert not list((head.root / "work/temp").iterdir())
+
+
+def test_a_kill_between_the_file_and_its_record_loses_no_digest(head: Head) -> None:
+    noted = head.has("a:1")
+    head.settings("a:1")
+    head.run()
+    state = head.state
+    entry = state["images"][head.name("a:1")]
+    entry.update(state="importing")
+    del entry["inode"], entry["size"]
+    (head.directory / images.STATE).write_text(json.dumps(state))
+    assert head.run() == 0
+    assert head.entry("a:1")["digest"] == noted
+    assert len(head.calls) == 1
+
+
+def test_a_stop_ends_enroot_and_leaves_nothing(head: Head) -> None:
+    head.has("a:1")
+    head.enroot("a", 'echo $$ > "$FAKE/pid"; printf half > "$3"; sleep 60')
+    head.settings("a:1")
+    program = head.start()
+    until((head.fake / "pid").exists)
+    program.terminate()
+    assert program.wait(10) == 0
+    assert head.files == set()
+    assert head.entry("a:1")["state"] == "queued"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((head.fake / "pid").read_text()), 0)
+
+
+def test_two_importers_do_not_collide(head: Head) -> None:
+    head.has("a:1")
+    head.enroot("a", 'touch "$FAKE/begun"; until [ -f "$FAKE/go" ]; do sleep 0.1; done')
+    head.settings("a:1")
+    first = head.start("--once")
+    until((head.fake / "begun").exists)
+    second = head.start("--once")
+    until(lambda: head.said(r"another importer is at work \(.*, process \d+\): waiting for it"))
+    (head.fake / "go").touch()
+    assert (first.wait(15), second.wait(15)) == (0, 0)
+    assert len(head.calls) == 1
+
+
+def test_it_follows_the_users_list_and_asks_again_when_told(head: Head) -> None:
+    head.has("a:1")
+    head.settings()
+    program = head.start()
+    try:
+        until(lambda: head.state["seen"])
+        head.file.write_text(f"{head.address}/a:1\n{head.address}/b:1\n")
+        until(lambda: (head.entry("a:1")["state"], head.entry("b:1")["state"]) == ("present", "failed"))
+        head.has("b:1")
+        time.sleep(3)
+        assert head.entry("b:1")["state"] == "failed"  # for an hour
+        program.send_signal(signal.SIGHUP)
+        until(lambda: head.entry("b:1")["state"] == "present")
+        assert head.state["seen"]["asked"] > 0
+        assert head.state["seen"]["file"] == digest(head.file.read_bytes())[7:]
+    finally:
+        program.terminate()
+        program.communicate()
+
+
+def test_an_image_that_is_removed_comes_back_when_asked_for(head: Head) -> None:
+    head.has("a:1")
+    head.settings("a:1", retry_interval=3)
+    program = head.start()
+    try:
+        until(lambda: head.entry("a:1")["state"] == "present")
+        head.path("a:1").unlink()
+        until(lambda: len(head.calls) == 2)
+    finally:
+        program.terminate()
+        program.communicate()
+
+
+def test_nothing_is_written_underneath_a_missing_mount(head: Head) -> None:
+    head.has("a:1")
+    head.settings("a:1", mount=str(head.root / "fsx"))
+    program = head.start()
+    until(lambda: head.said("fsx is not mounted: nothing is imported until it is"))
+    program.terminate()
+    program.communicate()
+    assert list(head.directory.iterdir()) == []
+
+
+# What users see
+
+
+def test_status_and_list(head: Head, capsys: pytest.CaptureFixture[str]) -> None:
+    noted = head.has("a:1")
+    head.settings("a:1", "b:1")
+    head.file.write_text("what is this\n")
+    images.main(["status", "--directory", str(head.directory)])
+    assert "Nothing has been imported into" in capsys.readouterr().out
+    head.run()
+    capsys.readouterr()
+    assert images.main(["status", "--directory", str(head.directory)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"IMAGE +STATE +SIZE", lines[0])
+    assert re.fullmatch(rf"{head.address}/a:1 +ready +100 B +{re.escape(head.path('a:1').name)}", lines[1])
+    assert re.search(r"/b:1 +failed +.* answered 404 Not Found: .* \(next try in \d+ s\)", lines[2])
+    assert "line 1: 'what is this' names no image" in lines[3]
+    assert images.main(["list", "--directory", str(head.directory)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.search(rf"100 B +20\d\d-\S+ \S+ +{head.address}/a:1 +{noted[:19]}", lines[1])
+    assert lines[-1] == f"srun --container-image={head.directory}/{head.path('a:1').name} COMMAND"
+
+
+def download(head: Head, *words: str) -> int:
+    line = ["download", "--directory", str(head.directory), "--file", str(head.file), "--log", str(head.log)]
+    return int(images.main([*line, "--settings", str(head.root / "elsewhere.json"), *words]))
+
+
+def test_a_user_sees_how_it_goes_on(head: Head, capsys: pytest.CaptureFixture[str]) -> None:
+    head.has("a:1")
+    head.enroot("a", "sleep 1")
+    head.settings()
+    program = head.start()
+    try:
+        until(lambda: head.state["seen"])
+        head.file.write_text(f"{head.address}/a:1\n")
+        assert download(head, str(head.file)) == 0
+        out = capsys.readouterr().out
+        assert re.search(r"a:1: importing .*\n.*a:1: done.*\nIMAGE .*\n.*a:1 +ready", out)
+    finally:
+        program.terminate()
+        program.communicate()
+
+
+def test_another_list_is_roots_affair(head: Head, capsys: pytest.CaptureFixture[str]) -> None:
+    other = head.root / "other.txt"
+    other.write_text("a:1\n")
+    assert download(head, str(other)) == 1
+    assert f"only root on the head node imports another list; add its lines to {head.file}" in capsys.readouterr().err
+    assert download(head, str(head.root / "none.txt")) == 1
+    assert "is not there; needed: a list of images" in capsys.readouterr().err
+
+
+def test_root_imports_another_list_at_once(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid())
+    if os.getuid():
+        pytest.skip("asks for root")
+    head.has("a:1")
+    head.has("b:1")
+    head.settings("b:1")
+    head.run()
+    seen = head.state["seen"]
+    other = head.root / "other.txt"
+    other.write_text(f"{head.address}/a:1\n")
+    line = ["download", "--directory", str(head.directory), "--file", str(head.file), "--log", str(head.log)]
+    assert images.main([*line, "--settings", str(head.settings_file), str(other)]) == 0
+    assert head.entry("a:1")["state"] == head.entry("b:1")["state"] == "present"
+    assert head.state["seen"] == seen
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"images": ["what is this"]}, "container_images_list: 'what is this' names no image"),
+        ({"unknown": 1}, "unexpected keyword"),
+    ],
+)
+def test_settings_are_checked(head: Head, capsys: pytest.CaptureFixture[str], settings: Any, line: str) -> None:
+    head.settings(**settings)
+    assert images.main(["check", "--settings", str(head.settings_file)]) == 1
+    assert line in capsys.readouterr().err
+
+
+def test_sizes() -> None:
+    found = [images.size(number) for number in (0, 999, 1000, 9_870_000_000, 999_600, 123_456_789_000)]
+    assert found == ["0 B", "999 B", "1.0 kB", "9.9 GB", "1.0 MB", "123 GB"]
+
+
+def test_a_login_does_not_follow_a_redirection(head: Head) -> None:
+    key = head.root / "key"
+    key.write_text("machine 127.0.0.1 login a password b\n")
+    key.chmod(0o600)
+    challenge = {"WWW-Authenticate": 'Basic realm="x"'}
+    elsewhere = {"Location": f"http://{head.address}/elsewhere"}
+    Registry.says["/v2/a/manifests/1"] = [(401, challenge, b""), (302, elsewhere, b"")]
+    Registry.says["/elsewhere"] = [(200, {}, manifest())]
+    head.settings("a:1", credentials=str(key))
+    assert head.run() == 0
+    basic = f"Basic {base64.b64encode(b'a:b').decode()}"
+    assert Registry.asked[1:] == [("/v2/a/manifests/1", basic), ("/elsewhere", "")]
