@@ -1,0 +1,318 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The checks by jobs, with a Slurm that says what a test wants."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _verify, _verify_containers
+from ansible_collections.pcluster.postboot.plugins.modules import verify
+
+Run = Callable[..., dict[str, Any]]
+USER = pwd.getpwuid(65534).pw_name
+# Answers a job as each of its nodes would: what `host` or `container` has, and `<node>.container` where one differs.
+SRUN = """#!/bin/sh
+[ "$1" = --help ] && {{ cat {fake}/help; exit; }}
+kind=host; nodes=
+for word in "$@"; do case $word in
+  --container-image=*) kind=container ;; --nodelist=*) nodes=${{word#*=}} ;;
+esac; done
+printf '%s\\n' "$*" | head -n 1 >> {fake}/calls; env > {fake}/environment
+for node in $(echo $nodes | tr , ' '); do
+  answer={fake}/$kind; [ -f {fake}/$node.$kind ] && answer={fake}/$node.$kind
+  sed "s/^/postboot-verify|$node|/" $answer
+done
+[ -f {fake}/$kind.fails ] && {{ cat {fake}/$kind.fails >&2; exit 1; }}
+exit 0
+"""
+HOST = "enroot|4.1.2\nroot|0:50 /\nos|Ubuntu 24.04.1 LTS\n"
+CONTAINER = "root|0:77 /\nos|Sandbox tiny\n"
+
+
+class Cluster:
+    """A head node: its Slurm, and its images."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.fake, self.images = root, root / "fake", root / "containers"
+        for path in (self.fake, self.images, root / "slurm/bin", root / "bin"):
+            path.mkdir(parents=True)
+        os.chmod(root, 0o755)
+        self.program("slurm/bin/srun", SRUN.format(fake=self.fake))
+        self.program("bin/runuser", '#!/bin/sh\necho "$2" > ' + f'{self.fake}/user\nshift 3; exec "$@"\n')
+        self.says(help="  --container-image=[USER@][REGISTRY#]IMAGE\n", host=HOST, container=CONTAINER)
+        self.nodes(("gpu-st-p5-1", "IDLE", "gpu"), ("cpu-st-c5-1", "MIXED+CLOUD", "cpu"))
+        self.image("small.sqsh", 10)
+
+    def program(self, name: str, text: str) -> None:
+        (self.root / name).write_text(text)
+        (self.root / name).chmod(0o755)
+
+    def says(self, **files: str) -> None:
+        for name, text in files.items():
+            (self.fake / name.replace("__", ".").replace("_", "-")).write_text(text)
+
+    def nodes(self, *nodes: tuple[str, str, str], gres: str = "(null)") -> None:
+        lines = [f"NodeName={n} Gres={gres} State={state} Partitions={p} Reason=x State=y" for n, state, p in nodes]
+        text = shlex.quote("\n".join([*lines, ""]))
+        self.program("slurm/bin/scontrol", f"#!/bin/sh\nprintf %s {text}\n")
+
+    def image(self, name: str, size: int, mode: int = 0o644) -> None:
+        (self.images / name).write_bytes(b"x" * size)
+        (self.images / name).chmod(mode)
+
+    @property
+    def calls(self) -> list[str]:
+        path = self.fake / "calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    return Cluster(tmp_path)
+
+
+@pytest.fixture
+def run(cluster: Cluster, run_module: Run) -> Run:
+    def go(check: bool = False, **more: Any) -> dict[str, Any]:
+        output = str(cluster.root / "var/verify.json")
+        given = {"user": USER, "slurm": f"{cluster.root}/slurm", "images_dir": str(cluster.images), "output": output}
+        return run_module(verify, {**given, **more}, check=check)
+
+    return go
+
+
+def results(result: dict[str, Any]) -> dict[tuple[str, str], str]:
+    return {(check["subject"], check["name"]): check["status"] for check in result["report"]["checks"]}
+
+
+def test_everything_works(cluster: Cluster, run: Run) -> None:
+    result = run()
+    assert not result["changed"]
+    assert results(result) == {
+        ("cluster", "pyxis"): "ok",
+        ("cpu", "enroot"): "ok",
+        ("cpu", "container"): "ok",
+        ("gpu", "enroot"): "ok",
+        ("gpu", "container"): "ok",
+    }
+    assert result["complaints"] == []
+    assert result["report"]["ok"]
+    assert result["table"][3] == "containers  cpu      container  ok      Sandbox tiny on cpu-st-c5-1"
+    path = cluster.root / "var/verify.json"
+    assert json.loads(path.read_text()) == result["report"]
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_jobs_are_an_ordinary_users_and_have_limits(cluster: Cluster, run: Run) -> None:
+    run(time_limit=3, wait=7, partitions=["cpu"])
+    assert (cluster.fake / "user").read_text().strip() == USER
+    environment = (cluster.fake / "environment").read_text()
+    assert f"HOME={pwd.getpwnam(USER).pw_dir}\n" in environment
+    assert not [line for line in environment.splitlines() if line.startswith(("SUDO", "ANSIBLE", "PYTEST"))]
+    assert len(cluster.calls) == 2
+    for call in cluster.calls:
+        assert "--partition=cpu --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=cpu-st-c5-1 --time=3 " in call
+        assert "--immediate=7" in call
+    assert f"--container-image={cluster.images}/small.sqsh" in cluster.calls[1]
+
+
+@pytest.mark.parametrize(("user", "line"), [("root", "found root; needed"), ("nobody-here", "is no user of this node")])
+def test_who_may_not_submit(run: Run, user: str, line: str) -> None:
+    assert line in run(user=user)["msg"]
+
+
+def test_the_image(cluster: Cluster, run: Run) -> None:
+    cluster.image("smaller-but-private.sqsh", 5, 0o600)
+    cluster.image(".importing.sqsh", 1)
+    cluster.image("notes.txt", 1)
+    run()
+    assert "/small.sqsh" in cluster.calls[1]
+    run(container_image="ubuntu:24.04")
+    assert "--container-image=ubuntu:24.04" in cluster.calls[-1]
+    (cluster.images / "small.sqsh").unlink()
+    result = run()
+    assert result["complaints"] == [
+        f"cluster: image (containers): there is no image in {cluster.images}; wait for one, "
+        "or set verify_container_image"
+    ]
+
+
+def test_without_pyxis(cluster: Cluster, run: Run) -> None:
+    cluster.says(help="nothing")
+    result = run()
+    assert len(result["complaints"]) == 1
+    assert "srun knows no --container-image; run site with --tags enroot,pyxis" in result["complaints"][0]
+    assert cluster.calls == []
+
+
+@pytest.mark.parametrize(
+    "state", ["IDLE+CLOUD+POWERED_DOWN", "DOWN+NOT_RESPONDING", "IDLE+DRAIN", "MIXED+POWERING_DOWN"]
+)
+def test_a_node_that_is_not_up_is_left_alone(cluster: Cluster, run: Run, state: str) -> None:
+    cluster.nodes(("a-dy-x-1", state, "a"), ("b-st-x-1", "ALLOCATED", "b"))
+    result = run()
+    assert results(result)[("a", "container")] == "skipped"
+    assert f"no node of it is up ({state}); verify_power_up: true boots one" in result["table"][2]
+    assert result["complaints"] == []
+    assert all("a-dy-x-1" not in call for call in cluster.calls)
+
+
+def test_a_node_is_booted_when_asked(cluster: Cluster, run: Run) -> None:
+    cluster.nodes(("a-dy-x-1", "IDLE+CLOUD+POWERED_DOWN", "a"), ("a-dy-x-2", "DOWN", "a"))
+    assert results(run(power_up=True))[("a", "container")] == "ok"
+    assert all("--nodelist=a-dy-x-1 " in call and "--immediate" not in call for call in cluster.calls)
+
+
+def test_nothing_to_check_is_no_success(cluster: Cluster, run: Run) -> None:
+    cluster.nodes(("a-dy-x-1", "DOWN", "a"))
+    cluster.says(help="--container-image")
+    result = run()
+    assert results(result) == {("cluster", "pyxis"): "ok", ("a", "container"): "skipped"}
+    assert result["complaints"] == [
+        "nothing was checked: a: no node of it is up (DOWN); verify_power_up: true boots one"
+    ]
+    assert not result["report"]["ok"]
+
+
+@pytest.mark.parametrize(("number", "nodes"), [(1, "a1"), (2, "a1,a2"), (0, "a1,a2,a3")])
+def test_how_many_nodes(cluster: Cluster, run: Run, number: int, nodes: str) -> None:
+    cluster.nodes(*[(name, "IDLE", "a") for name in ("a1", "a2", "a3")])
+    run(nodes=number)
+    assert all(f"--nodelist={nodes} " in call for call in cluster.calls)
+
+
+def test_a_partition_that_does_not_exist(run: Run) -> None:
+    assert run(partitions=["cpu", "nope"])["msg"] == "verify_partitions: found nope; needed: some of gpu, cpu"
+
+
+def test_one_partition_fails_and_the_other_is_checked(cluster: Cluster, run: Run) -> None:
+    error = (
+        "srun: job 7 queued and waiting for resources\npyxis: importing docker image: x\n"
+        "slurmstepd: error: pyxis: child 9 failed with error code: 1\n"
+        "slurmstepd: error: pyxis:     [ERROR] URL http://r/v2/x returned error code: 401 Unauthorized\n"
+        "srun: error: cpu-st-c5-1: task 0: Exited with exit code 1\n"
+    )
+    cluster.program(
+        "slurm/bin/srun",
+        SRUN.format(fake=cluster.fake).replace(
+            "exit 0\n", f"case $* in *=cpu*--container*) echo '{error}' >&2; exit 1;; esac\n"
+        ),
+    )
+    result = run(container_image="x")
+    assert results(result)[("gpu", "container")] == "ok"
+    assert result["complaints"] == [
+        "cpu: container (containers): srun --container-image=x ended with 1: "
+        "[ERROR] URL http://r/v2/x returned error code: 401 Unauthorized"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        ("root|0:50 /\nos|Ubuntu 24.04.1 LTS\n", "the job on a2 ran on the host, and not in x"),
+        ("root|0:77 /\n", "the container on a2 has no /etc/os-release"),
+        ("", "the container on a2 said nothing"),
+    ],
+)
+def test_what_a_container_must_show(cluster: Cluster, run: Run, answer: str, line: str) -> None:
+    cluster.nodes(("a1", "IDLE", "a"), ("a2", "IDLE", "a"))
+    cluster.says(a2__container=answer)
+    result = run(container_image="x")
+    assert result["complaints"] == [f"a: container (containers): {line}"]
+
+
+def test_a_container_with_the_hosts_own_system_is_fine(cluster: Cluster, run: Run) -> None:
+    cluster.says(container="root|0:77 /\nos|Ubuntu 24.04.1 LTS\n")
+    assert run()["complaints"] == []
+
+
+@pytest.mark.parametrize(
+    ("host", "inside", "status", "line"),
+    [
+        (8, 8, "ok", "8 GPUs in the container"),
+        (8, 0, "failed", "the container on gpu-st-p5-1 sees 0 of 8 GPUs; see enroot's hook 98-nvidia.sh there"),
+        (0, 0, "skipped", "nvidia-smi shows none on gpu-st-p5-1: no driver"),
+    ],
+)
+def test_gpus(cluster: Cluster, run: Run, host: int, inside: int, status: str, line: str) -> None:
+    cluster.nodes(("gpu-st-p5-1", "IDLE", "gpu"), gres="gpu:h100:8(S:0-1)")
+    cluster.says(host=HOST + "gpu|GPU\n" * host, container=CONTAINER + "gpu|GPU\n" * inside)
+    result = run()
+    assert results(result)[("gpu", "gpus")] == status
+    assert line in result["table"][-1]
+    assert all("--gres=gpu:8" in call for call in cluster.calls)
+
+
+@pytest.mark.parametrize(
+    ("other", "line"),
+    [
+        ("enroot|3.4.1", "its nodes have different versions: a1 has 4.1.2, a2 has 3.4.1"),
+        ("enroot|sh: enroot: not found", "a2 has none: sh: enroot: not found"),
+    ],
+)
+def test_enroots_version(cluster: Cluster, run: Run, other: str, line: str) -> None:
+    cluster.nodes(("a1", "IDLE", "a"), ("a2", "IDLE", "a"))
+    cluster.says(a2__host=f"{other}\nroot|0:50 /\nos|x\n")
+    assert run()["complaints"] == [f"a: enroot (containers): {line}"]
+
+
+def test_busy_nodes_are_skipped(cluster: Cluster, run: Run) -> None:
+    cluster.says(host__fails="srun: error: Unable to allocate resources: Requested nodes are busy\n", host="")
+    result = run(partitions=["cpu"], wait=5)
+    assert results(result)[("cpu", "container")] == "skipped"
+    assert "its nodes had no room within 5 s" in result["complaints"][0]
+
+
+def test_a_node_without_an_answer(cluster: Cluster, run: Run) -> None:
+    cluster.nodes(("a1", "IDLE", "a"), ("a2", "IDLE", "a"))
+    cluster.says(host__fails="srun: error: Node failure on a2\n", a2__host="")
+    assert run()["complaints"] == ["a: job (containers): srun ended with 1 (no word from a2): Node failure on a2"]
+
+
+def test_a_job_that_hangs_is_cancelled(cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.program("slurm/bin/scancel", f'#!/bin/sh\necho "$*" > {cluster.fake}/cancelled\n')
+    cluster.program(
+        "slurm/bin/srun",
+        SRUN.format(fake=cluster.fake).replace(
+            "kind=host;", "kind=host; echo $$ > " + f"{cluster.fake}/pid; exec sleep 60;"
+        ),
+    )
+    clock = iter(range(0, 10**9, 10**4))
+    monkeypatch.setattr(_verify.time, "monotonic", lambda: next(clock))
+    real = _verify.subprocess.Popen.communicate
+    monkeypatch.setattr(
+        _verify.subprocess.Popen,
+        "communicate",
+        lambda self, input=None, timeout=None: real(self, input, timeout and min(timeout, 1)),
+    )
+    result = run(partitions=["cpu"])
+    assert "the job did not end within" in result["complaints"][0]
+    assert (cluster.fake / "cancelled").read_text().startswith("--name=postboot-verify-")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((cluster.fake / "pid").read_text()), 0)
+
+
+def test_a_check_submits_nothing(cluster: Cluster, run: Run) -> None:
+    result = run(check=True)
+    assert (result["changed"], result["complaints"]) == (False, [])
+    assert cluster.calls == []
+    assert not (cluster.root / "var").exists()
+
+
+def test_the_script_needs_no_more_than_a_shell(tmp_path: Path) -> None:
+    line = f'say() {{ printf "%s|%s\\n" "$1" "$2"; }}\n{_verify_containers.SEES}'
+    out = _verify.subprocess.run(
+        ["/bin/sh", "-c", line], env={"PATH": "/nowhere"}, capture_output=True, text=True, check=False
+    )
+    assert "root|" in out.stdout
+    assert "os|" in out.stdout
