@@ -89,8 +89,8 @@ def test_enroot_conf(variables: Variables, repo: Path) -> None:
 @pytest.mark.parametrize(
     ("family", "main", "caps"),
     [
-        ("debian", "enroot_4.1.2-1_arm64.deb", "enroot+caps_4.1.2-1_arm64.deb"),
-        ("redhat", "enroot-4.1.2-1.el8.aarch64.rpm", "enroot+caps-4.1.2-1.el8.aarch64.rpm"),
+        ("debian", "enroot_4.2.1-1_arm64.deb", "enroot+caps_4.2.1-1_arm64.deb"),
+        ("redhat", "enroot-4.2.1-1.el8.aarch64.rpm", "enroot+caps-4.2.1-1.el8.aarch64.rpm"),
     ],
 )
 def test_the_packages_of_a_release(variables: Variables, family: str, main: str, caps: str) -> None:
@@ -106,7 +106,7 @@ def test_only_what_is_needed_needs_a_hash(variables: Variables) -> None:
     assert variables("redhat")("__enroot_downloads") == ["enroot_rpm", "enroot_caps_rpm"]
     assert variables(enroot="4.2.1")("__enroot_downloads") == []
     assert variables(enroot="4.2.1", enroot_upgrade=True)("__enroot_downloads") == ["enroot_deb", "enroot_caps_deb"]
-    assert variables(enroot="4.1.2", enroot_upgrade=True)("__enroot_downloads") == []
+    assert variables(enroot="4.2.1", enroot_upgrade=True)("__enroot_downloads") == []
 
 
 @pytest.mark.parametrize(
