@@ -105,12 +105,13 @@ def test_only_what_is_needed_needs_a_hash(variables: Variables) -> None:
     assert variables()("__enroot_downloads") == ["enroot_deb", "enroot_caps_deb"]
     assert variables("redhat")("__enroot_downloads") == ["enroot_rpm", "enroot_caps_rpm"]
     assert variables(enroot="4.2.1")("__enroot_downloads") == []
-    assert variables(enroot="4.2.1", enroot_upgrade=True)("__enroot_downloads") == ["enroot_deb", "enroot_caps_deb"]
+    assert variables(enroot="3.4.1", enroot_upgrade=True)("__enroot_downloads") == ["enroot_deb", "enroot_caps_deb"]
     assert variables(enroot="4.2.1", enroot_upgrade=True)("__enroot_downloads") == []
 
 
 @pytest.mark.parametrize(
-    ("family", "enroot", "missing"), [("debian", None, "deb"), ("redhat", None, "rpm"), ("debian", "4.2.1", "")]
+    ("family", "enroot", "missing"),
+    [("debian", None, "deb"), ("redhat", None, "rpm"), ("debian", "4.2.1", ""), ("redhat", "4.2.1", "")],
 )
 def test_a_hash_that_is_not_known_is_named_before_anything_is_touched(
     family: str, enroot: str | None, missing: str
@@ -118,8 +119,8 @@ def test_a_hash_that_is_not_known_is_named_before_anything_is_touched(
     action = check_variables.ActionModule.__new__(check_variables.ActionModule)
     action._templar = Templar(loader=DataLoader(), variables={})
     node = {
-        "architecture": "x86_64",
-        "go_architecture": "amd64",
+        "architecture": "aarch64",
+        "go_architecture": "arm64",
         "os": {"family": family, "id": "x"},
         "scratch": None,
         "gpus": {"count": 0},
@@ -128,7 +129,7 @@ def test_a_hash_that_is_not_known_is_named_before_anything_is_touched(
     checker = action._checker(check_variables.read_roles(), {"ansible_facts": {"pcluster": node}})
     assert checker.run(["enroot"], node, bool)["enroot"].run
     assert [line.partition(" ")[0] for line in checker.errors] == (
-        [f"enroot_{missing}_sha256['x86_64']", f"enroot_caps_{missing}_sha256['x86_64']"] if missing else []
+        [f"enroot_{missing}_sha256['aarch64']", f"enroot_caps_{missing}_sha256['aarch64']"] if missing else []
     )
 
 
