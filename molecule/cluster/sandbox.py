@@ -239,6 +239,9 @@ class Sandbox:
             return
         tree = self.node_tree(node, cluster)
         self.podman("rm", "--force", "--ignore", "--volumes", container)
+        # The one that had this address before had another host key.
+        known = self.state / "ssh/known_hosts"
+        subprocess.run(["ssh-keygen", "-q", "-R", node["address"], "-f", known], capture_output=True, check=False)
         volumes = [f"{tree}:/sandbox/node:ro", f"{container}-docker:/var/lib/docker"]
         volumes += [
             f"{PREFIX}{cluster['name']}-{share}:{at}"
@@ -416,9 +419,6 @@ class Sandbox:
         )
         self.podman("rm", "--force", "--ignore", "--volumes", "--time=0", PREFIX + name)
         self.aws.terminate(node)
-        # The next one at this address has another host key.
-        known = self.state / "ssh/known_hosts"
-        subprocess.run(["ssh-keygen", "-q", "-R", node["address"], "-f", known], capture_output=True, check=False)
         print(f"{name} has left")
 
     def register(self, *names: str) -> None:

@@ -93,7 +93,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 report:
-  description: What was written to O(output); RV(report.ok) says whether something was checked and nothing failed.
+  description: What was written to O(output); its C(ok) says whether something was checked and nothing failed.
   type: dict
   returned: success
 table:
