@@ -18,7 +18,9 @@ help:  ## Show what there is
 setup:  ## Prepare .venv from the locked requirements
 	@scripts/setup.sh
 
-sandbox: | sandbox-setup  ## Boot the sandbox (once) and run the main job on it
+sandbox: | sandbox-setup  ## Boot what of the sandbox does not run, and run the main job on it
+	@# Molecule would take its own word that everything runs.
+	@$(RUN) molecule reset --scenario-name cluster > /dev/null 2>&1 || echo "molecule had no state to forget"
 	@$(RUN) molecule converge --scenario-name cluster --no-command-borders 2>&1 | tee .converge.log
 	@echo && echo "The sandbox runs:" && $(SANDBOX) status
 	@echo "  make node NODE=head CMD='sinfo'                 run a command on a node (AS=ubuntu as that user)"
