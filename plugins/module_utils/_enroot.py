@@ -19,7 +19,7 @@ ETC = "/etc"
 HOOKS, HOOKS_ON = "/usr/share/enroot/hooks.d", "enroot/hooks.d"
 PROC_SYS = "/proc/sys"
 APPARMOR = "kernel.apparmor_restrict_unprivileged_userns"
-CONF, NO_GPU, SYSCTL = "enroot/enroot.conf", "enroot/environ.d/90-no-gpu.env", "sysctl.d/60-enroot.conf"
+CONF, NO_GPU, SYSCTL = "enroot/enroot.conf", "enroot/environ.d/90-no-gpu.env", "sysctl.d/99-zz-enroot.conf"
 _KEY = re.compile(r"(ENROOT_[A-Z_]+|(MELLANOX|NVIDIA)_\w+|SSL_CERT_(DIR|FILE)|(all|no|http|https)_proxy)[ \t=]")
 
 
@@ -65,7 +65,10 @@ def _refuse_unknown_keys(request: Request) -> None:
 
 def _refuse_shared(request: Request) -> None:
     """Refuse a directory in which overlayfs would not work, also where links lead to one."""
-    for name, path in request.local.items():
+    # What is set beside these variables outranks them.
+    settings = re.findall(r"^(ENROOT_(?:RUNTIME|DATA|TEMP)_PATH)[ \t=]+([^$\s]+)", request.config, re.MULTILINE)
+    named = {f"{request.source}: {key}": path for key, path in settings}
+    for name, path in {**request.local, **named}.items():
         if not os.path.isabs(path):
             raise EnrootError(f"{name} is {path!r}; needed is an absolute path")
         clean = os.path.normpath(path)

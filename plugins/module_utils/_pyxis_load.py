@@ -23,6 +23,10 @@ TIMEOUT = 20
 NOBODY = 65534
 
 
+class UndecidedError(OSError):
+    """Whether a plugin loads can not be told now. That is no reason to take it away."""
+
+
 class Entry(NamedTuple):
     """What a line of plugstack.conf loads."""
 
@@ -68,7 +72,7 @@ def version_of(plugin: str) -> str:
 
 
 def complaint(prefix: str, program: str, conf: str) -> tuple[str, str]:
-    """Let a program of Slurm print its help; return what it printed, and why it could not.
+    """Let a program of Slurm print its help; return what it printed, and why it refused to.
 
     To do so it loads the plugins of plugstack.conf, and it asks no other machine. Where root asks, an ordinary user's
     process does it, because a file that this user can not read stops the user's jobs alone.
@@ -89,10 +93,10 @@ def complaint(prefix: str, program: str, conf: str) -> tuple[str, str]:
             cwd="/",
             **user,  # type: ignore[call-overload]
         )
-    except subprocess.TimeoutExpired:
-        return "", f"{path} --help did not end within {TIMEOUT} s"
+    except subprocess.TimeoutExpired as error:
+        raise UndecidedError(f"{path} --help did not end within {TIMEOUT} s") from error
     except OSError as error:
-        return "", str(error)
+        raise UndecidedError(f"{path} --help could not be run: {error}") from error
     if done.returncode == 0:
         return done.stdout, ""
     lines = [re.sub(rf"^{program}: (error: )?", "", line) for line in done.stderr.splitlines() if line.strip()]
@@ -104,7 +108,8 @@ def refusal_of_lines(prefix: str, lines: Sequence[str], option: str = "") -> str
 
     srun loads the plugins as a job does; sbatch makes Pyxis read its arguments too.
     """
-    with tempfile.TemporaryDirectory(prefix="postboot-spank-") as folder:
+    # Root's TMPDIR may be a folder that nobody else can enter.
+    with tempfile.TemporaryDirectory(prefix="postboot-spank-", dir="/run" if os.geteuid() == 0 else None) as folder:
         os.chmod(folder, 0o755)
         settings = {"ClusterName": "check", "SlurmctldHost": "localhost", "PlugStackConfig": f"{folder}/plugstack.conf"}
         plugins = os.path.join(prefix, "lib/slurm")
@@ -157,6 +162,7 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     parser = argparse.ArgumentParser(description="Withdraw Pyxis from Slurm's plugstack where it does not load.")
     parser.add_argument("prefix", help="where Slurm is installed, such as /opt/slurm")
     prefix = parser.parse_args(arguments).prefix
+    os.umask(0o022)
     mark = "<4>" if environment.get("JOURNAL_STREAM") else ""  # how the journal knows a warning
     try:
         why = withdraw(prefix)

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
 from typing import Any, NamedTuple
@@ -136,10 +137,10 @@ def _shipped(request: Request) -> tuple[Found | None, list[str]]:
         if place.startswith(request.prefix.rstrip("/") + "/"):
             return Found(place, version, summary), reasons
         # Only this node is known to have it there, and a plugin that is required and missing stops every job of a node.
-        folder = _home(request, version, "-ami")
-        shared = os.path.join(folder, load.PLUGIN)
-        same = manifest_of(folder).get("sha256") == digest(place)
-        return Found(shared, version, summary, "" if same else place), reasons
+        # Another build of the same version gets a folder of its own: one that may be in use is never replaced.
+        folder = _home(request, version, f"-ami-{digest(place)[:8]}")
+        whole = bool(manifest_of(folder))
+        return Found(os.path.join(folder, load.PLUGIN), version, summary, "" if whole else place), reasons
     return None, reasons
 
 
@@ -147,8 +148,14 @@ def _sweep(request: Request) -> None:
     """Remove what a killed run has left."""
     for top, marks in ((load.store(request.prefix), (_NEW, _OLD)), (tempfile.gettempdir(), (_BUILD,))):
         for name in os.listdir(top) if os.path.isdir(top) else ():
-            if name.startswith(marks):
-                shutil.rmtree(os.path.join(top, name))
+            path = os.path.join(top, name)
+            # Anybody may make something with such a name where temporary files are.
+            if (
+                name.startswith(marks)
+                and stat.S_ISDIR(os.lstat(path).st_mode)
+                and os.lstat(path).st_uid == os.geteuid()
+            ):
+                shutil.rmtree(path)
 
 
 def _publish(request: Request, plugin: str, found: Found, origin: str) -> None:
@@ -265,7 +272,11 @@ def apply(request: Request) -> Outcome:
     """Find a Pyxis that loads; without one, say so, or build it once its source is there."""
     _require_slurm(request)
     warnings = []
-    broken = load.entry_refusal(request.prefix) if request.check else load.withdraw(request.prefix)
+    broken = ""
+    try:
+        broken = load.entry_refusal(request.prefix) if request.check else load.withdraw(request.prefix)
+    except load.UndecidedError as error:
+        warnings.append(f"whether {load.entry_path(request.prefix)} loads could not be told, and it stays: {error}")
     if broken:
         warnings.append(
             f"{broken}: {'it would be' if request.check else 'it was'} withdrawn, and is put back once one loads"

@@ -75,7 +75,10 @@ def main() -> None:
     _run.heartbeat()
     prefix = module.params["prefix"]
     entry = load.entry_path(prefix)
-    printed, why = load.complaint(prefix, "srun", os.path.join(prefix, "etc/slurm.conf"))
+    try:
+        printed, why = load.complaint(prefix, "srun", os.path.join(prefix, "etc/slurm.conf"))
+    except load.UndecidedError as error:
+        module.fail_json(msg=f"whether jobs run on this node can not be told: {error}")
     if why:
         module.fail_json(
             msg=f"srun fails on this node, and so does every job: {why}; needed is a plugstack that loads: "

@@ -119,6 +119,7 @@ log:
   returned: when a build failed
 """
 
+import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -140,6 +141,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     given: dict[str, Any] = {**module.params, "places": tuple(module.params["places"])}
+    os.umask(0o022)  # every node and every user reads what is made here
     _run.heartbeat()
     try:
         outcome = _pyxis_plugin.apply(_pyxis_plugin.Request(check=module.check_mode, **given))

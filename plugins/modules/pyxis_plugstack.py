@@ -91,6 +91,7 @@ entry:
   sample: /opt/slurm/etc/plugstack.conf.d/pyxis.conf
 """
 
+import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -112,6 +113,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     given: dict[str, Any] = {**module.params, "others": tuple(module.params["others"])}
+    os.umask(0o022)  # every node and every user reads what is made here
     _run.heartbeat()
     try:
         outcome = _pyxis_plugstack.apply(_pyxis_plugstack.Request(check=module.check_mode, **given))

@@ -33,8 +33,10 @@ def in_container(host: Host, user: str, command: str) -> str:
 
 
 def settings(host: Host) -> dict[str, str]:
-    lines = host.file(CONF).content_string.splitlines()
-    return dict(line.split(maxsplit=1) for line in lines if line.startswith("ENROOT"))
+    """What enroot.conf says, as Enroot works it out for root."""
+    script = f'grep ^ENROOT {CONF} | while read -r key value; do eval echo $key "$value"; done'
+    lines = host.check_output(f"bash -c '{script}'").splitlines()
+    return dict(line.split(maxsplit=1) for line in lines)
 
 
 @pytest.fixture
@@ -58,6 +60,21 @@ def test_two_users_run_containers(on: On, node: str) -> None:
     host = on(node)
     for user in USERS:
         assert "ID=busy" in in_container(host, user, "/bin/cat /etc/os-release")
+
+
+def test_nobody_keeps_containers_in_what_another_user_has_made(on: On) -> None:
+    host = on("login")
+    parent = settings(host)["ENROOT_DATA_PATH"].rpartition("/")[0]
+    bobs = f"{parent}/user-{host.user('alice').uid}"
+    host.check_output(f"rm -rf {bobs} && runuser -u bob -- mkdir -m 777 {bobs}")
+    try:
+        refused = host.run("su - alice -c 'enroot list'")
+        assert refused.rc != 0
+        assert f"{bobs} is missing, or another user's" in refused.stderr
+        assert host.run("su - bob -c 'enroot list'").rc == 0
+    finally:
+        host.check_output(f"rmdir {bobs}")
+    assert host.run("su - alice -c 'enroot list'").rc == 0
 
 
 def test_nothing_of_it_is_on_shared_storage(on: On, node: str) -> None:

@@ -76,9 +76,9 @@ def test_enroot_conf(variables: Variables, repo: Path) -> None:
     )
     assert templar.template(check_variables._trusted(template)).splitlines() == [
         "# x",
-        "ENROOT_RUNTIME_PATH /run/enroot/user-$(id -u)",
-        "ENROOT_DATA_PATH /scratch/enroot/data/user-$(id -u)",
-        "ENROOT_CACHE_PATH /scratch/enroot/cache/user-$(id -u)",
+        f"ENROOT_RUNTIME_PATH {value('__enroot_own') % '/run/enroot'}",
+        f"ENROOT_DATA_PATH {value('__enroot_own') % '/scratch/enroot/data'}",
+        f"ENROOT_CACHE_PATH {value('__enroot_own') % '/scratch/enroot/cache'}",
         "ENROOT_TEMP_PATH /scratch/enroot/tmp",
         "ENROOT_ROOTFS_WRITABLE yes",
         "ENROOT_TRANSFER_RETRIES 3",

@@ -132,6 +132,12 @@ def test_shared_storage_is_refused_before_anything_is_changed(node: Node, path: 
     assert node.file("enroot/enroot.conf") is None
 
 
+def test_settings_do_not_lead_to_shared_storage_either(node: Node) -> None:
+    failed = node(config="ENROOT_DATA_PATH /fsx/enroot/user-$(id -u)\n", source="enroot_settings")
+    assert failed["msg"].startswith("enroot_settings: ENROOT_DATA_PATH is /fsx/enroot/user-, on lustre")
+    assert node.file("enroot/enroot.conf") is None
+
+
 def test_local_directories_are_taken(node: Node) -> None:
     assert not node(local={"enroot_data_dir": "/scratch/enroot", "enroot_runtime_dir": "/run/enroot"})["failed"]
 
@@ -158,7 +164,7 @@ def test_the_kernel_is_told_what_it_lacks_and_nothing_else(node: Node) -> None:
     assert node.kernel("user.max_user_namespaces") == "0"
     node()
     assert node.kernel("user.max_user_namespaces") == "65536"
-    assert (node.file("sysctl.d/60-enroot.conf") or "").splitlines()[1:] == ["user.max_user_namespaces = 65536"]
+    assert (node.file("sysctl.d/99-zz-enroot.conf") or "").splitlines()[1:] == ["user.max_user_namespaces = 65536"]
     for check in (True, False):
         assert not node(check=check)["changed"]
     node.kernel("user.max_user_namespaces", 5)  # as after a boot at which somebody else had the last word
@@ -176,11 +182,11 @@ def test_apparmor_is_relaxed_only_without_a_profile(node: Node) -> None:
     profile.unlink()
     assert node()["changed"]
     assert node.kernel(_enroot.APPARMOR) == "0"
-    assert "apparmor_restrict_unprivileged_userns = 0" in (node.file("sysctl.d/60-enroot.conf") or "")
+    assert "apparmor_restrict_unprivileged_userns = 0" in (node.file("sysctl.d/99-zz-enroot.conf") or "")
     assert not node()["changed"]
     profile.write_text("")
     assert node()["changed"]
-    assert node.file("sysctl.d/60-enroot.conf") is None
+    assert node.file("sysctl.d/99-zz-enroot.conf") is None
 
 
 def test_images_that_ask_for_gpus_start_on_a_node_without(node: Node) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -168,7 +169,8 @@ def test_what_the_image_brought_is_kept_where_all_nodes_see_it(slurm: Slurm) -> 
     assert foretold["changed"]
     assert slurm.names("pyxis") == []
     done = slurm.plugin()
-    folder = slurm.prefix / "pyxis/0.20.0-ami-slurm22.05.8"
+    folder = Path(done["plugin"]).parent
+    assert re.fullmatch(r"0\.20\.0-ami-[0-9a-f]{8}-slurm22\.05\.8", folder.name)
     assert done["plugin"] == foretold["plugin"] == str(folder / "spank_pyxis.so")
     assert (done["due"], done["version"]) == (False, "0.20.0")
     assert done["summary"] == "Pyxis 0.20.0, the AMI's own"
@@ -176,8 +178,10 @@ def test_what_the_image_brought_is_kept_where_all_nodes_see_it(slurm: Slurm) -> 
     assert json.loads((folder / "manifest.json").read_text())["origin"] == str(slurm.image)
     assert not slurm.plugin()["changed"]
     slurm.image.write_text(slurm.plugin_text(version="0.20.0") + "newer\n")
-    assert slurm.plugin()["changed"]
-    assert "newer" in (folder / "spank_pyxis.so").read_text()
+    newer = slurm.plugin()
+    assert newer["changed"]
+    assert "newer" in Path(newer["plugin"]).read_text()
+    assert "newer" not in (folder / "spank_pyxis.so").read_text()  # jobs may load it until the entry has changed
     assert not slurm.plugin(check=True)["changed"]
 
 
@@ -297,6 +301,15 @@ def test_what_a_killed_build_has_left_on_the_node_goes(slurm: Slurm) -> None:
     assert left.exists()
     slurm.plugin()
     assert not left.exists()
+
+
+def test_what_anybody_puts_where_temporary_files_are_is_left_alone(slurm: Slurm) -> None:
+    file, link = slurm.top / "tmp/postboot-pyxis-file", slurm.top / "tmp/postboot-pyxis-link"
+    file.write_text("")
+    link.symlink_to("/")
+    assert not slurm.plugin()["failed"]
+    assert file.exists()
+    assert link.is_symlink()
 
 
 def test_one_that_was_built_and_does_not_load_is_not_published(slurm: Slurm) -> None:
@@ -605,15 +618,21 @@ def test_whatever_is_missing_slurmctld_starts(provided: Slurm, loss: str) -> Non
         (provided.built if loss == "plugin" else provided.prefix / "bin/srun").unlink()
     done = check(provided)
     assert (done.returncode, done.stderr) == (0, "")
-    assert provided.entry.exists() == (loss == "store")  # it has nowhere to go, and the journal says so
+    # With the store it has nowhere to go, and without srun nobody can tell; the journal says so.
+    assert provided.entry.exists() == (loss in ("store", "srun"))
     assert ("File exists" in done.stdout) == (loss == "store")
+    assert ("bin/srun --help could not be run" in done.stdout) == (loss == "srun")
 
 
-def test_one_that_does_not_answer_in_time_is_not_proven(provided: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_does_not_answer_in_time_is_neither_proven_nor_withdrawn(
+    provided: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(load, "TIMEOUT", 0.5)
     (provided.prefix / "hangs").write_text("")
-    assert "did not end within 0.5 s" in load.withdraw(str(provided.prefix))
-    assert not provided.entry.exists()
+    done = provided.plugin()
+    assert "did not end within 0.5 s" in done["msg"]
+    assert provided.entry.exists()
+    assert "can not be told" in node(provided)["msg"]
 
 
 # The other nodes
