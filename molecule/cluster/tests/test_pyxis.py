@@ -9,6 +9,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ ENTRY = "/opt/slurm/etc/plugstack.conf.d/pyxis.conf"
 STORE = "/opt/slurm/pyxis"
 SOURCE = "/var/cache/pcluster-postboot/pyxis"
 IMAGE = "/fsx/containers/test-pyxis.sqsh"
+USERS = ("alice", "bob")
 INSIDE = "NAME=in-the-container"
 MISFIT = "/tmp/test-pyxis-misfit"
 SHOW = f"--container-image={IMAGE} cat /etc/os-release"
@@ -124,6 +126,22 @@ def test_srun_on_two_nodes_from_the_head_and_the_login_node(on: On, image: str) 
         done = as_user(on(name), "alice", f"srun -N2 {SHOW}")
         assert done.rc == 0, done.stderr
         assert done.stdout.splitlines() == [INSIDE] * 2
+
+
+def test_two_users_run_the_same_image_from_a_registry_at_once(on: On) -> None:
+    """Each has layers of their own, on a node that has none of them yet."""
+    node = on("cpu-st-c5-1")
+    caches = " ".join(f"/var/lib/enroot/cache/user-{node.user(user).uid}" for user in USERS)
+    node.check_output(f"rm -rf {caches}")
+    run = "srun -w cpu-st-c5-1 --container-image=registry:5000#library/tiny:1.0 cat /etc/os-release"
+    with ThreadPoolExecutor() as users:
+        jobs = {user: users.submit(as_user, on("login"), user, run) for user in USERS}
+    for job in jobs.values():
+        assert job.result().rc == 0, job.result().stderr
+        assert "NAME=" in job.result().stdout
+    for user, cache in zip(USERS, caches.split()):
+        assert {node.file(cache).user, *node.check_output(f"find {cache} -printf '%u\\n'").split()} == {user}
+        assert len(node.file(cache).listdir()) > 1
 
 
 def test_sbatch(on: On, image: str) -> None:
