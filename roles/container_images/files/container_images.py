@@ -12,12 +12,14 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
+import errno
 import fcntl
 import hashlib
 import http.client
 import json
 import os
 import platform
+import pwd
 import re
 import shutil
 import signal
@@ -33,11 +35,13 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-STATE, LOCK, PART = ".images.json", ".images.lock", ".importing"
+STATE, LOCK, PARTS, PART = ".images.json", ".images.lock", ".images.part", ".importing"
 # What an image needs where, as a multiple of its compressed size: enroot keeps and unpacks its layers in the working
 # folder, and its squashfs is hardly compressed.
 WORK_FACTOR, IMAGE_FACTOR = 4, 3
 SILENT = 180  # seconds without a sign of life after which an importer counts as gone
+# Where enroot cannot unpack: no overlay can be laid over them, or they keep no trusted attributes.
+NETWORK = ("lustre", "nfs", "nfs4", "efs", "beegfs", "weka", "wekafs")
 LARGEST_LOG = 5_000_000
 LONGEST_NAME = 200
 FOLDERS = ("config", "cache", "temp", "data", "runtime")  # of enroot, in the working folder
@@ -151,7 +155,8 @@ def read_list(path: str) -> tuple[dict[str, Image], list[str]]:
     """Return the images of a list by their names, and one line for each of its lines that is none."""
     images, problems = {}, []
     try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
+        # What a link of a user leads to is nothing that root should show everybody.
+        with open(path, encoding="utf-8", errors="replace", opener=lambda p, f: peek(p, f | os.O_NOFOLLOW)) as stream:
             lines = stream.read(1_000_000).splitlines()
     except FileNotFoundError:
         return {}, []
@@ -190,6 +195,7 @@ class Settings(NamedTuple):
     retry_interval: float = 3600
     timeout: float = 7200
     environment: dict[str, str] = {}
+    user: str = ""
 
 
 def read_settings(path: str) -> Settings:
@@ -203,6 +209,9 @@ def read_settings(path: str) -> Settings:
             parse(image)
         except ImageError as error:
             raise ImageError(f"container_images_list: {error}") from error
+    for name, value in settings.environment.items():
+        if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) or not isinstance(value, str) or "\0" in value:
+            raise ImageError(f"container_images_environment: found {name}: {value!r}; needed: a name and a string")
     return settings
 
 
@@ -281,16 +290,19 @@ class Registry:
         body, digest = self._fetch(image, image.digest or image.tag)
         if "manifests" in body:
             wanted = ARCHITECTURES.get(platform.machine(), platform.machine())
-            found = [one.get("platform") or {} for one in body["manifests"]]
-            for one, what in zip(body["manifests"], found):
+            index: list[Any] = body["manifests"] if isinstance(body["manifests"], list) else [None]
+            if not all(isinstance(one, dict) and isinstance(one.get("platform") or {}, dict) for one in index):
+                raise Trouble(f"{image.host} sent a list of manifests that is none", again=True)
+            found = [one.get("platform") or {} for one in index]
+            for one, what in zip(index, found):
                 if what.get("architecture") == wanted and what.get("os", "linux") == "linux":
-                    body, digest = self._fetch(image, str(one["digest"]))
+                    body, digest = self._fetch(image, checked(one.get("digest")))
                     break
             else:
                 has = ", ".join(sorted({str(what.get("architecture")) for what in found})) or "none"
                 raise Trouble(f"it is not built for {wanted}, only for {has}")
         try:
-            layers = [str(layer["digest"]) for layer in body["layers"]]
+            layers = [checked(layer["digest"]) for layer in body["layers"]]
             size = sum(int(layer["size"]) for layer in body["layers"])
         except (KeyError, TypeError, ValueError) as error:
             raise Trouble("its manifest is of a kind that enroot cannot import") from error
@@ -344,6 +356,8 @@ class Registry:
         realm = parts.pop("realm")
         asked = realm + ("&" if "?" in realm else "?") + urllib.parse.urlencode(parts)
         answer = json.loads(self._get(asked, {}, self._basic(realm)))
+        if not isinstance(answer, dict):
+            raise ValueError("what it names as its token service sent no token")
         return f"Bearer {answer.get('token') or answer.get('access_token') or ''}"
 
     def _basic(self, url: str) -> str:
@@ -354,6 +368,13 @@ class Registry:
 
     def _trouble(self, code: int, image: Image, after: str | None = None) -> Trouble:
         return trouble_of(code, image, bool(self.logins.get(image.host.partition(":")[0])), after)
+
+
+def checked(digest: object) -> str:
+    """Return a digest, which becomes a part of addresses and of paths."""
+    if not isinstance(digest, str) or not re.fullmatch("sha(256|512):[0-9a-f]+", digest):
+        raise Trouble(f"its manifest names {str(digest)[:40]!r}, which is no digest", again=True)
+    return digest
 
 
 def trouble_of(code: int, image: Image, known: bool, after: str | None = None) -> Trouble:
@@ -405,7 +426,9 @@ def when(seconds: float) -> str:
 def put(path: str, text: str) -> None:
     """Put a file that everybody may read in place in one step."""
     temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     with open(descriptor, "w", encoding="utf-8") as stream:
         os.fchmod(descriptor, 0o644)
         stream.write(text)
@@ -420,6 +443,96 @@ def sync(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def peek(path: str, flags: int) -> int:
+    """Open a file, and nothing else that users may have put there, such as a pipe that never ends."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no file", path)
+    return descriptor
+
+
+def enter(path: str, user: str) -> tuple[int, str]:
+    """Open a folder, making what is missing of it, and follow no link but root's own on the way to it.
+
+    With it comes what on the way lets somebody else put something in its place; nothing if there is nothing. The
+    cluster's own user may become root anyway.
+    """
+    uids, gids = {0, os.geteuid()}, {0, os.getegid()}
+    with contextlib.suppress(KeyError):
+        account = pwd.getpwnam(user)
+        uids, gids = {*uids, account.pw_uid}, {*gids, account.pw_gid}
+    kind, flaw, links = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, "", 0
+    at, rest = os.open("/", kind), path.split("/")
+    try:
+        while rest:
+            name = rest.pop(0) or "."
+            try:
+                below = os.open(name, kind, dir_fd=at)
+            except FileNotFoundError:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, 0o755, dir_fd=at)
+                below = os.open(name, kind, dir_fd=at)
+            except OSError as error:
+                links += 1
+                if error.errno not in (errno.ELOOP, errno.ENOTDIR) or links > 40:
+                    raise
+                target = target_of(name, at, uids)
+                rest = [*target.split("/"), *rest]
+                below = os.open("/" if target.startswith("/") else ".", kind, dir_fd=at)
+            os.close(at)
+            at, status, where = below, os.fstat(below), os.readlink(f"/proc/self/fd/{below}")
+            mode = stat.S_IMODE(status.st_mode)
+            if status.st_uid not in uids:
+                flaw = flaw or f"{where} belongs to user {status.st_uid}; needed: chown root {where}"
+            elif (mode & 0o002 or (mode & 0o020 and status.st_gid not in gids)) and not mode & stat.S_ISVTX:
+                flaw = flaw or f"{where} has mode {mode:04o}; needed: chmod +t {where}"
+    except BaseException:
+        os.close(at)
+        raise
+    return at, flaw
+
+
+def target_of(name: str, folder: int, uids: set[int]) -> str:
+    """Return where a link leads that one of these users has made."""
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        status, where = os.fstat(descriptor), os.readlink(f"/proc/self/fd/{descriptor}")
+        if not stat.S_ISLNK(status.st_mode):
+            raise ImageError(f"{where} is no folder; remove it")
+        if status.st_uid not in uids:
+            raise ImageError(f"{where} is a link of user {status.st_uid}, and is not followed; remove it")
+        return os.readlink("", dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def require_own(descriptor: int, path: str) -> None:
+    """Refuse, and close, an open file that somebody else has put in the place of our own."""
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_nlink != 1:
+        os.close(descriptor)
+        raise ImageError(f"{path} is not the importer's own file, so nothing is written to it; remove it")
+
+
+def open_log(path: str, user: str) -> int:
+    """Open a log at its end; one that is too large begins anew."""
+    folder, name = enter(os.path.dirname(path), user)[0], os.path.basename(path)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(name, flags, 0o644, dir_fd=folder)
+        require_own(descriptor, path)
+        if os.fstat(descriptor).st_size > LARGEST_LOG:
+            os.close(descriptor)
+            os.rename(name, f"{name}.1", src_dir_fd=folder, dst_dir_fd=folder)
+            descriptor = os.open(name, flags | os.O_EXCL, 0o644, dir_fd=folder)
+        return descriptor
+    except OSError as error:
+        raise ImageError(f"{path} cannot be written: {error.strerror}") from error
+    finally:
+        os.close(folder)
 
 
 def private(path: str) -> str:
@@ -445,7 +558,7 @@ def clear(path: str) -> None:
 
 def digest_of(path: str) -> str:
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=peek) as stream:
             return hashlib.sha256(stream.read()).hexdigest()
     except OSError:
         return ""
@@ -455,16 +568,30 @@ def is_mounted(path: str) -> bool:
     """Say whether a file system is mounted there now. An automount is asked to appear first."""
     with contextlib.suppress(OSError):
         os.stat(os.path.join(path, "."))
+    return os.path.normpath(path) in {point for point, kind in mounts() if kind != "autofs"}
+
+
+def mounts() -> list[tuple[str, str]]:
+    """Return the mount points and the types of their file systems, those last that lie over others."""
     with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as stream:
-        mounts = [line.split() for line in stream]
-    return os.path.normpath(path) in {fields[1].replace("\\040", " ") for fields in mounts if fields[2] != "autofs"}
+        return [(fields[1].replace("\\040", " "), fields[2]) for fields in map(str.split, stream)]
+
+
+def kind_of(path: str) -> str:
+    """Return the type of the file system on which a folder is."""
+    real = os.path.realpath(path)
+    over = [(len(point), kind) for point, kind in mounts() if os.path.commonpath([real, point]) == point]
+    return max(reversed(over), key=lambda one: one[0])[1] if over else ""
 
 
 def flaw_of(path: str) -> str:
     """Say what keeps a file from being a whole squashfs image; nothing if it is one."""
-    with open(path, "rb") as stream:
-        head = stream.read(96)
-        found = os.fstat(stream.fileno()).st_size
+    try:
+        with open(path, "rb", opener=peek) as stream:
+            head = stream.read(96)
+            found = os.fstat(stream.fileno()).st_size
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
     if len(head) < 96 or head[:4] != b"hsqs":
         return "it is no squashfs image"
     needed = int.from_bytes(head[40:48], "little")
@@ -502,10 +629,11 @@ class Importer:
     def __init__(self, settings_path: str, list_path: str = "") -> None:
         self.settings_path, self.list_path = settings_path, list_path
         self.settings = self._settings()
-        os.environ.update(self.settings.environment)  # proxies, for this program too
+        self.outside = dict(os.environ)
         self.wanted: dict[str, Image] = {}
         self.entries: dict[str, Entry] = {}
         self.problems: list[str] = []
+        self.warnings: list[str] = []
         self.logins: dict[str, Login] = {}
         self.seen: dict[str, Any] = {"asked": 0.0}
         self.stamp: object = None
@@ -515,7 +643,7 @@ class Importer:
         self.guard = threading.RLock()
         self.stop, self.asked = threading.Event(), threading.Event()
         self.lock: int | None = None
-        self.told = ""
+        self.told = self.mute = ""
         self.dirty, self.saved = True, 0.0
 
     def _settings(self) -> Settings:
@@ -586,6 +714,11 @@ class Importer:
             self.settings = self._settings()
         except ImageError as error:
             self._tell_once(f"{error}; the settings from before go on")
+        # Proxies, for this program's own requests too.
+        environment = {**self.outside, **self.settings.environment}
+        for name in set(os.environ) - set(environment):
+            del os.environ[name]
+        os.environ.update(environment)
         self.seen.update(settings=digest_of(self.settings_path), file=digest_of(self.settings.file))
         listed, self.problems = read_list(self.settings.file)
         self.wanted = {**{str(parse(text)): parse(text) for text in self.settings.images}, **listed}
@@ -595,14 +728,28 @@ class Importer:
                 self.logins = read_credentials(self.settings.credentials)
             except ImageError as error:
                 self.problems.append(str(error))
-        for problem in self.problems if changed else ():
-            self.say(problem)
+        before_warnings, self.warnings = self.warnings, self._warnings()
+        new = [line for line in self.warnings if line not in before_warnings]
+        for line in [*(self.problems if changed else ()), *new]:
+            self.say(line)
         with self.guard:
             before = read_state(self.settings.directory)["images"] if first else self.entries
             self.entries = {
                 name: self._entry(image, before.get(name), asked or changed) for name, image in self.wanted.items()
             }
             self.dirty = True
+
+    def _warnings(self) -> list[str]:
+        """Say which of the shared folders are not safe from others."""
+        warnings, logs = [], self.settings.logs or os.path.dirname(self.settings.log)
+        for what, path in (("images", self.settings.directory), *([("logs", logs)] if logs else [])):
+            try:
+                folder, flaw = enter(path, self.settings.user)
+                os.close(folder)
+                warnings += [f"others can replace the {what} in {path}: {flaw}"] if flaw else []
+            except (OSError, ImageError) as error:
+                warnings.append(f"{path}: {error}")
+        return warnings
 
     def _entry(self, image: Image, before: Entry | None, anew: bool) -> Entry:
         """Say how far an image is, from its file and from what was known of it."""
@@ -611,9 +758,9 @@ class Importer:
         if name in self.jobs:
             return old
         entry: Entry = {"file": image.file, "state": "queued", "digest": None}
-        if os.path.exists(path):
-            flaw = flaw_of(path)
+        with contextlib.suppress(OSError):
             status = os.stat(path)
+            flaw = flaw_of(path)
             if not flaw:
                 # A digest was noted before its file appeared. Another file under this name is somebody else's.
                 mine = old.get("state") == "importing" or old.get("inode") == status.st_ino
@@ -650,6 +797,8 @@ class Importer:
             trouble = error
         except (OSError, ImageError, subprocess.SubprocessError) as error:
             trouble = Trouble(str(error), again=True)
+        except Exception as error:  # such as what nobody has thought a registry would answer
+            trouble = Trouble(f"the importer did not expect this: {error!r}", again=True)
         finally:
             with self.guard:
                 self.reserved.pop(str(image), None)
@@ -674,6 +823,10 @@ class Importer:
     def _import(self, image: Image, entry: Entry) -> None:
         if not self._program():
             raise Trouble("enroot is not on this node; needed: the component enroot")
+        folder, flaw = enter(self.settings.directory, self.settings.user)
+        os.close(folder)
+        if flaw:  # a link in its place would have enroot, as root, write wherever somebody likes
+            raise Trouble(f"{self.settings.directory} is not safe from others, and nothing is imported into it: {flaw}")
         manifest = Registry(self.settings, self.logins).manifest(image)
         with self.guard:
             entry.update(digest=manifest.digest, download=manifest.size, layers=[0, len(manifest.layers)])
@@ -681,6 +834,7 @@ class Importer:
         self._require_space(image, manifest)
         self.say(f"{image}: importing {size(manifest.size)} in {len(manifest.layers)} layers, {manifest.digest}")
         begun, part = time.time(), self._part(image)
+        private(os.path.dirname(part))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part)
         output, code = self._enroot(image, manifest, part, entry)
@@ -706,18 +860,42 @@ class Importer:
         self.say(f"{image}: done, {final} has {size(status.st_size)}, after {time.time() - begun:.0f} s")
 
     def _require_space(self, image: Image, manifest: Manifest) -> None:
-        """Refuse an image for which there is no room beside those that are being imported."""
-        work = private(self.settings.work)
-        with self.guard:
-            others = sum(self.reserved.values())
-            for path, factor in ((self.settings.directory, IMAGE_FACTOR), (work, WORK_FACTOR)):
-                status = os.statvfs(path)
-                free = status.f_bavail * status.f_frsize - others * factor
-                if free < manifest.size * factor:
-                    advice = "make room there, or set container_images_work_dir" if path == work else "make room there"
-                    needed = f"the image needs about {size(manifest.size * factor)}"
-                    raise Trouble(f"{path} has {size(max(0, free))} free, and {needed}; {advice}")
-            self.reserved[str(image)] = manifest.size
+        """Wait for the room that other imports take; refuse an image for which there is none without them either."""
+        work, told = private(self.settings.work), False
+        kind = kind_of(work)
+        if kind in NETWORK or kind.startswith("fuse."):
+            raise Trouble(
+                f"container_images_work_dir: found {work}, which is on {kind}, where enroot cannot unpack an image; "
+                "needed: a folder on a disk of this node's own"
+            )
+        while True:
+            with self.guard:
+                lack = self._lack(work, manifest)
+                if not lack:
+                    self.reserved[str(image)] = manifest.size
+                    return
+                if not self.reserved:
+                    raise Trouble(lack)
+            if not told:
+                self.say(f"{image}: waits until other images are there, because {lack}")
+                told = True
+            if self.stop.wait(1):
+                raise Trouble("stopped")
+
+    def _lack(self, work: str, manifest: Manifest) -> str:
+        """Say where an image has no room beside those that are being imported; nothing if it has."""
+        others = sum(self.reserved.values())
+        for path, factor in ((self.settings.directory, IMAGE_FACTOR), (work, WORK_FACTOR)):
+            status = os.statvfs(path)
+            free = status.f_bavail * status.f_frsize - others * factor
+            if free < manifest.size * factor:
+                needed = f"the image needs about {size(manifest.size * factor)}"
+                advice = "make room there"
+                if path == work:
+                    needed += f" there, {factor} times its download"
+                    advice += ", or set container_images_work_dir to a folder on a larger disk of this node's own"
+                return f"{path} has {size(max(0, free))} free, and {needed}; {advice}"
+        return ""
 
     def _enroot(self, image: Image, manifest: Manifest, part: str, entry: Entry) -> tuple[str, int]:
         """Let enroot import exactly what the manifest names; return what it said and its exit status."""
@@ -745,13 +923,9 @@ class Importer:
         separator = ":" if self._version().startswith("3.") else "@"
         uri = f"docker://{image.host}#{image.repository}{separator}{manifest.digest}"
         secrets = [login.password for login in self.logins.values()]
-        log = (
-            os.path.join(self.settings.logs, f"{image.file[: -len('.sqsh')]}.log") if self.settings.logs else os.devnull
-        )
-        os.makedirs(os.path.dirname(log), exist_ok=True)
         told, deadline = time.time(), time.time() + self.settings.timeout
         with (
-            open(log, "w", encoding="utf-8") as stream,
+            open(self._log_of(image), "w", encoding="utf-8") as stream,
             subprocess.Popen(
                 ["enroot", "import", "--output", part, uri],
                 stdin=subprocess.DEVNULL,
@@ -784,6 +958,18 @@ class Importer:
             raise Trouble(f"not imported within {self.settings.timeout:.0f} s (container_images_timeout)", again=True)
         return "".join(said), code
 
+    def _log_of(self, image: Image) -> int:
+        """Open the file for what enroot says of an image. No import fails for it."""
+        if self.settings.logs:
+            try:
+                path = os.path.join(self.settings.logs, f"{image.file[: -len('.sqsh')]}.log")
+                descriptor = open_log(path, self.settings.user)
+                os.ftruncate(descriptor, 0)
+                return descriptor
+            except (OSError, ImageError) as error:
+                self.say(f"{image}: what enroot says is not kept: {error}")
+        return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+
     def _program(self) -> str:
         return shutil.which("enroot", path=self._environment()["PATH"]) or ""
 
@@ -808,7 +994,8 @@ class Importer:
         return {**own, **self.settings.environment, **folders}
 
     def _part(self, image: Image) -> str:
-        return os.path.join(self.settings.directory, f".{image.file}{PART}")
+        """Return where an image is made: beside the others, but where nobody else can put a link in its way."""
+        return os.path.join(self.settings.directory, PARTS, f"{image.file}{PART}")
 
     # One importer at a time
 
@@ -819,6 +1006,7 @@ class Importer:
         os.makedirs(self.settings.directory, mode=0o755, exist_ok=True)
         path = os.path.join(self.settings.directory, LOCK)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        require_own(descriptor, path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -844,9 +1032,12 @@ class Importer:
 
     def _clear(self, cache: bool = False) -> None:
         """Remove what imports have left, and the layers too once nobody needs them for another try."""
-        for name in os.listdir(self.settings.directory):
-            if name.startswith(".") and name.endswith(PART):
-                os.unlink(os.path.join(self.settings.directory, name))
+        parts = os.path.join(self.settings.directory, PARTS)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            for name in os.listdir(parts):
+                if name.endswith(PART):
+                    os.unlink(os.path.join(parts, name))
+            os.rmdir(parts)
         work = private(self.settings.work)
         for kind in FOLDERS:
             if cache or kind != "cache":
@@ -864,6 +1055,7 @@ class Importer:
             state = {
                 "images": images,
                 "problems": self.problems,
+                "warnings": [*self.warnings, *([self.mute] if self.mute else [])],
                 # An importer of another list says nothing of what the usual one has read.
                 "seen": before["seen"] if self.list_path else self.seen,
                 "host": socket.gethostname(),
@@ -876,15 +1068,16 @@ class Importer:
         """Tell the journal, and the log that users read."""
         line = " ".join(line.split())
         print(line, flush=True)
-        path = self.settings.log
-        if not path:
+        if not self.settings.log:
             return
-        with self.guard, contextlib.suppress(OSError):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            if os.path.exists(path) and os.path.getsize(path) > LARGEST_LOG:
-                os.rename(path, f"{path}.1")
-            with open(path, "a", encoding="utf-8") as stream:
+        try:
+            with self.guard, open(open_log(self.settings.log, self.settings.user), "a", encoding="utf-8") as stream:
                 stream.write(f"{when(time.time())} {line}\n")
+            self.mute = ""
+        except (OSError, ImageError) as error:
+            if str(error) != self.mute:
+                self.mute = str(error)
+                print(self.mute, flush=True)
 
     def _tell_once(self, line: str) -> None:
         if line != self.told:
@@ -955,8 +1148,8 @@ def status(options: argparse.Namespace) -> int:
     rows = [row_of(name, entry, now) for name, entry in sorted(state["images"].items())]
     for line in columns([["IMAGE", "STATE", "SIZE", ""], *rows]):
         print(line)
-    for problem in state.get("problems", []):
-        print(problem)
+    for line in [*state.get("problems", []), *state.get("warnings", [])]:
+        print(line)
     age = now - state.get("updated", 0)
     advice = "on the head node: systemctl status container-images"
     if "updated" not in state:
@@ -973,7 +1166,10 @@ def list_images(options: argparse.Namespace) -> int:
     for name in sorted(os.listdir(options.directory)):
         if name.startswith(".") or not name.endswith(".sqsh"):
             continue
-        found = os.stat(os.path.join(options.directory, name))
+        try:
+            found = os.stat(os.path.join(options.directory, name))
+        except OSError:  # a link that leads nowhere, or what has just been removed
+            continue
         image, entry = known.get(name, ("", {}))
         rows.append([name, size(found.st_size), when(found.st_mtime)[:16], image, (entry.get("digest") or "")[:19]])
     if not rows:

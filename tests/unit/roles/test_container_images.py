@@ -9,6 +9,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -106,8 +107,12 @@ class Head:
             "work": str(self.root / "work"),
             "http_registries": [self.address],
             "retry_wait": 0.1,
-            "environment": {"PATH": f"{self.fake}:/usr/bin:/bin", "FAKE": str(self.fake)},
             **more,
+            "environment": {
+                "PATH": f"{self.fake}:/usr/bin:/bin",
+                "FAKE": str(self.fake),
+                **more.get("environment", {}),
+            },
         }
         self.settings_file.write_text(json.dumps(settings))
 
@@ -398,6 +403,37 @@ def test_an_import_that_takes_too_long_is_ended(head: Head) -> None:
     assert "not imported within 1 s (container_images_timeout)" in head.entry("a:1")["why"]
 
 
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        (b'{"manifests": null}', "sent a list of manifests that is none"),
+        (b'{"manifests": ["x"]}', "sent a list of manifests that is none"),
+        (b'{"manifests": [{"platform": "x"}]}', "sent a list of manifests that is none"),
+        (b'{"manifests": [{"platform": {"architecture": "ARCH"}}]}', "its manifest names 'None', which is no digest"),
+        (b'{"layers": [{"digest": "sha256:../../x", "size": 1}]}', "its manifest names 'sha256:../../x', which is no"),
+        (b'{"layers": ["x"]}', "its manifest is of a kind that enroot cannot import"),
+        (b'{"layers": [{"digest": "sha256:aa", "size": Infinity}]}', "the importer did not expect this: Overflow"),
+    ],
+)
+def test_an_odd_answer_is_a_failure_like_others(head: Head, body: bytes, line: str) -> None:
+    mine = images.ARCHITECTURES[os.uname().machine].encode()
+    head.has("a:1", body.replace(b"ARCH", mine))
+    head.settings("a:1", retries=2)
+    assert head.start("--once").wait(20) == 1
+    assert line in head.entry("a:1")["why"]
+    assert len(Registry.asked) == (1 if "of a kind" in line else 2)
+
+
+@pytest.mark.parametrize("token", [b'["T0"]', b"null", b"T0"])
+def test_an_odd_token_is_a_failure_like_others(head: Head, token: bytes) -> None:
+    Registry.says["/v2/a/manifests/1"] = [(401, {"WWW-Authenticate": f'Bearer realm="http://{head.address}/t"'}, b"")]
+    Registry.says["/t"] = [(200, {}, token)]
+    head.settings("a:1", retries=2)
+    assert head.start("--once").wait(20) == 1
+    assert "does not answer: " in head.entry("a:1")["why"]
+    assert len(Registry.asked) == 4
+
+
 def test_there_must_be_room(head: Head) -> None:
     head.has("a:1", manifest(10**18))
     head.settings("a:1")
@@ -407,6 +443,58 @@ def test_there_must_be_room(head: Head) -> None:
         head.entry("a:1")["why"],
     )
     assert head.calls == []
+
+
+def room(monkeypatch: pytest.MonkeyPatch, **free: int) -> None:
+    """Let folders of these names have so many bytes left."""
+    real = os.statvfs
+
+    def answer(path: str) -> Any:
+        left = free.get(os.path.basename(path))
+        return real(path) if left is None else os.statvfs_result((1, 1, left, left, left, 0, 0, 0, 0, 255))
+
+    monkeypatch.setattr(images.os, "statvfs", answer)
+
+
+def test_no_room_to_unpack(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    room(monkeypatch, containers=10**12, work=22 * 10**9)
+    head.has("a:1", manifest(10**10))
+    head.settings("a:1")
+    assert head.run() == 1
+    assert head.entry("a:1")["why"] == (
+        f"{head.root}/work has 22.0 GB free, and the image needs about 40.0 GB there, 4 times its download; make room "
+        "there, or set container_images_work_dir to a folder on a larger disk of this node's own"
+    )
+
+
+def test_an_image_waits_for_the_room_of_another(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    room(monkeypatch, work=6000)  # for one of the two
+    for one in ("a", "b"):
+        head.has(f"{one}:1")
+        head.enroot(one, '[ -e "$FAKE/busy" ] && exit 1; touch "$FAKE/busy"; sleep 0.5; rm "$FAKE/busy"')
+    head.settings("a:1", "b:1", parallel=2, retries=1)
+    assert head.run() == 0
+    assert len(head.said("waits until other images are there, because .*/work has 2.0 kB free")) == 1
+
+
+def test_where_enroot_cannot_unpack(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "mounts", lambda: [("/", "ext4"), (str(head.root), "lustre")])
+    head.has("a:1")
+    head.settings("a:1")
+    assert head.run() == 1
+    assert f"container_images_work_dir: found {head.root}/work, which is on lustre" in head.entry("a:1")["why"]
+    assert head.calls == []
+
+
+def test_the_file_system_that_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        images, "mounts", lambda: [("/", "ext4"), ("/a", "autofs"), ("/a", "nfs4"), ("/a/b", "xfs"), ("/ab", "lustre")]
+    )
+    found = [images.kind_of(path) for path in ("/", "/a", "/a/c", "/a/b/c", "/abc")]
+    assert found == ["ext4", "nfs4", "nfs4", "xfs", "ext4"]
+    monkeypatch.undo()
+    assert images.is_mounted("/proc")
+    assert images.kind_of("/proc/self") == "proc"
 
 
 def test_no_enroot(head: Head) -> None:
@@ -545,7 +633,7 @@ def test_what_a_killed_import_has_left_is_cleared_and_finished(head: Head) -> No
     program.kill()
     program.communicate()
     assert not head.path("a:1").exists()
-    assert any(name.endswith(".importing") for name in head.files)
+    assert [path.name for path in head.directory.glob(".images.part/*")] == [f"{head.path('a:1').name}.importing"]
     (head.fake / "go").touch()
     assert head.run() == 0
     assert head.files == {head.path("a:1").name}
@@ -636,7 +724,185 @@ def test_nothing_is_written_underneath_a_missing_mount(head: Head) -> None:
     assert list(head.directory.iterdir()) == []
 
 
+def test_a_proxy_that_is_corrected_reaches_the_importer_too(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("no_proxy", "NO_PROXY", "http_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    head.has("a:1")
+    head.has("b:1")
+    head.settings("a:1", environment={"http_proxy": "http://127.0.0.1:9"})
+    program = head.start()
+    try:
+        until(lambda: "does not answer" in head.entry("a:1").get("why", ""))
+        head.settings("a:1", environment={"http_proxy": f"http://{head.address}"})
+        until(lambda: Registry.asked)
+        assert Registry.asked[0][0] == f"http://{head.address}/v2/a/manifests/1"  # as a proxy is asked
+        head.settings("b:1")
+        until(lambda: head.entry("b:1")["state"] == "present")
+        assert Registry.asked[-1][0] == "/v2/b/manifests/1"
+    finally:
+        program.terminate()
+        program.communicate()
+
+
+# What others may have put into shared folders
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="asks for root")
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "hard link", "pipe", "folder"])
+@pytest.mark.parametrize("log", ["ngc-download.log", "container-downloads/IMAGE.log"])
+def test_a_log_is_written_to_no_file_of_others(head: Head, kind: str, log: str) -> None:
+    path, victim = head.log.parent / log.replace("IMAGE", head.path("a:1").stem), head.root / "victim"
+    path.parent.mkdir(exist_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        victim.write_text("precious")
+        path.hardlink_to(victim) if kind == "hard link" else path.symlink_to(victim)
+        victim.unlink() if kind == "dangling link" else None
+    before = path.lstat()
+    head.has("a:1")
+    head.settings("a:1")
+    program = head.start("--once")
+    out = program.communicate(timeout=20)[0]
+    assert program.returncode == 0
+    assert (path.lstat().st_ino, path.lstat().st_mode) == (before.st_ino, before.st_mode)
+    assert not victim.exists() if kind in ("dangling link", "pipe", "folder") else victim.read_text() == "precious"
+    assert len([line for line in out.splitlines() if f"{path} " in line]) == 1
+    if path == head.log:
+        assert str(path) in head.state["warnings"][0]
+
+
+def test_a_log_that_is_too_large_begins_anew(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "LARGEST_LOG", 100)
+    head.log.write_text("x" * 101)
+    head.has("a:1")
+    head.settings("a:1")
+    assert head.run() == 0
+    assert head.said("done, ")
+    assert any("xxx" in path.read_text() or "importing" in path.read_text() for path in head.log.parent.glob("*.log.1"))
+
+
+@ROOT_ONLY
+def test_a_link_of_another_user_is_not_followed(head: Head) -> None:
+    logs, elsewhere = head.log.parent / "container-downloads", head.root / "elsewhere"
+    elsewhere.mkdir()
+    logs.symlink_to(elsewhere)
+    os.chown(logs, 65534, 65534, follow_symlinks=False)
+    head.has("a:1")
+    head.settings("a:1")
+    assert head.run() == 0
+    assert head.state["warnings"] == [f"{logs}: {logs} is a link of user 65534, and is not followed; remove it"]
+    assert list(elsewhere.iterdir()) == []
+    os.chown(logs, 0, 0, follow_symlinks=False)
+    head.path("a:1").unlink()
+    assert head.run() == 0
+    assert head.state["warnings"] == []
+    assert [path.suffix for path in elsewhere.iterdir()] == [".log"]
+
+
+@pytest.mark.parametrize("above", [False, True])
+def test_nothing_is_imported_where_others_can_replace_it(
+    head: Head, above: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = head.directory.parent if above else head.directory
+    folder.chmod(0o777)
+    head.has("a:1")
+    head.settings("a:1")
+    assert head.run() == 1
+    line = f"{folder} has mode 0777; needed: chmod +t {folder}"
+    assert head.entry("a:1")["why"] == (
+        f"{head.directory} is not safe from others, and nothing is imported into it: {line}"
+    )
+    images.main(["status", "--directory", str(head.directory)])
+    assert f"others can replace the images in {head.directory}: {line}" in capsys.readouterr().out
+    assert head.calls == []
+    folder.chmod(0o1777)
+    assert head.run() == 0
+    assert head.state["warnings"] == []
+
+
+def test_logs_that_others_can_replace_are_written_all_the_same(head: Head) -> None:
+    head.log.parent.chmod(0o777)
+    head.has("a:1")
+    head.settings("a:1")
+    assert head.run() == 0
+    logs = head.log.parent
+    assert head.state["warnings"] == [
+        f"others can replace the logs in {logs}/container-downloads: {logs} has mode 0777; needed: chmod +t {logs}"
+    ]
+    assert len(head.said("others can replace")) == 1
+    assert head.said("done, ")
+
+
+@ROOT_ONLY
+def test_the_clusters_own_user_may_have_the_folders(head: Head) -> None:
+    head.has("a:1")
+    os.chown(head.directory.parent, 65534, 65534)
+    head.directory.parent.chmod(0o775)
+    head.settings("a:1")
+    assert head.run() == 1
+    assert "belongs to user 65534; needed: chown root" in head.entry("a:1")["why"]
+    head.settings("a:1", user=pwd.getpwuid(65534).pw_name)
+    assert head.run() == 0
+    assert head.state["warnings"] == []
+
+
+def test_a_link_in_the_way_of_an_image(head: Head) -> None:
+    elsewhere = head.root / "elsewhere"
+    elsewhere.mkdir()
+    (head.directory / ".images.part").symlink_to(elsewhere)
+    (head.directory / f".{images.STATE}.new").symlink_to(elsewhere / "state")
+    head.has("a:1")
+    head.settings("a:1", retries=1)
+    assert head.run() == 1
+    assert ".images.part is not a folder that only root can enter" in head.entry("a:1")["why"]
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_lock_of_somebody_else(head: Head, capsys: pytest.CaptureFixture[str]) -> None:
+    (head.root / "victim").write_text("precious")
+    (head.directory / images.LOCK).hardlink_to(head.root / "victim")
+    head.settings("a:1")
+    assert head.run() == 1
+    assert f"{images.LOCK} is not the importer's own file" in capsys.readouterr().err
+    assert (head.root / "victim").read_text() == "precious"
+
+
+def test_a_list_behind_a_link_or_a_pipe_is_not_read(head: Head) -> None:
+    (head.root / "shadow").write_text("root:$6$secret\n")
+    head.file.symlink_to(head.root / "shadow")
+    found, problems = images.read_list(str(head.file))
+    assert (found, problems) == ({}, [f"{head.file} cannot be read: Too many levels of symbolic links"])
+    head.file.unlink()
+    os.mkfifo(head.file)
+    assert images.read_list(str(head.file))[1] == [f"{head.file} cannot be read: it is no file"]
+    assert images.digest_of(str(head.file)) == ""
+
+
+def test_a_folder_under_an_images_name(head: Head) -> None:
+    head.has("a:1")
+    head.path("a:1").mkdir()
+    os.utime(head.path("a:1"), (1, 1))
+    head.settings("a:1")
+    assert head.run() == 1
+    assert "is not ours and of no use (it cannot be read: " in head.entry("a:1")["why"]
+
+
 # What users see
+
+
+def test_the_list_leaves_out_what_leads_nowhere(head: Head, capsys: pytest.CaptureFixture[str]) -> None:
+    head.path("a:1").symlink_to(head.root / "nowhere")
+    assert images.main(["list", "--directory", str(head.directory)]) == 0
+    assert "There is no image" in capsys.readouterr().out
+    head.path("b:1").write_bytes(b"hsqs")
+    assert images.main(["list", "--directory", str(head.directory)]) == 0
+    out = capsys.readouterr().out
+    assert head.path("b:1").name in out
+    assert head.path("a:1").name not in out
 
 
 def test_status_and_list(head: Head, capsys: pytest.CaptureFixture[str]) -> None:
@@ -711,6 +977,8 @@ def test_root_imports_another_list_at_once(head: Head, monkeypatch: pytest.Monke
     [
         ({"images": ["what is this"]}, "container_images_list: 'what is this' names no image"),
         ({"unknown": 1}, "unexpected keyword"),
+        ({"environment": {"x": 30}}, "container_images_environment: found x: 30; needed: a name and a string"),
+        ({"environment": {"a=b": "c"}}, "container_images_environment: found a=b: 'c'; needed"),
     ],
 )
 def test_settings_are_checked(head: Head, capsys: pytest.CaptureFixture[str], settings: Any, line: str) -> None:

@@ -86,7 +86,7 @@ def run(cluster: Cluster, run_module: Run) -> Run:
     def go(check: bool = False, **more: Any) -> dict[str, Any]:
         output = str(cluster.root / "var/verify.json")
         given = {"user": USER, "slurm": f"{cluster.root}/slurm", "images_dir": str(cluster.images), "output": output}
-        return run_module(verify, {**given, **more}, check=check)
+        return run_module(verify, {"stages": ["containers"], **given, **more}, check=check)
 
     return go
 
@@ -135,6 +135,7 @@ def test_the_image(cluster: Cluster, run: Run) -> None:
     cluster.image("smaller-but-private.sqsh", 5, 0o600)
     cluster.image(".importing.sqsh", 1)
     cluster.image("notes.txt", 1)
+    (cluster.images / "gone.sqsh").symlink_to(cluster.root / "nowhere")
     run()
     assert "/small.sqsh" in cluster.calls[1]
     run(container_image="ubuntu:24.04")
@@ -298,6 +299,27 @@ def test_a_job_that_hangs_is_cancelled(cluster: Cluster, run: Run, monkeypatch: 
     result = run(partitions=["cpu"])
     assert "the job did not end within" in result["complaints"][0]
     assert (cluster.fake / "cancelled").read_text().startswith("--name=postboot-verify-")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((cluster.fake / "pid").read_text()), 0)
+
+
+def test_a_job_is_ended_where_slurm_does_not_answer(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.program("slurm/bin/scancel", f"#!/bin/sh\ntouch {cluster.fake}/asked; exec sleep 60\n")
+    cluster.program("slurm/bin/srun", f'#!/bin/sh\n[ "$1" = --help ] && exec cat {cluster.fake}/help\n'
+                    f"echo $$ > {cluster.fake}/pid; exec sleep 60\n")  # fmt: skip
+    clock = iter(range(0, 10**9, 10**4))
+    monkeypatch.setattr(_verify.time, "monotonic", lambda: next(clock))
+    real = _verify.subprocess.Popen.communicate
+    monkeypatch.setattr(
+        _verify.subprocess.Popen,
+        "communicate",
+        lambda self, input=None, timeout=None: real(self, input, timeout and min(timeout, 1)),
+    )
+    result = run(partitions=["cpu"])
+    assert "the job did not end within" in result["complaints"][0]
+    assert (cluster.fake / "asked").exists()
     with pytest.raises(ProcessLookupError):
         os.kill(int((cluster.fake / "pid").read_text()), 0)
 
