@@ -487,6 +487,8 @@ class Sandbox:
 
     def destroy(self) -> None:
         """Remove every trace of the running sandbox. Images and the mirror's files stay, as a cache."""
+        if not shutil.which("podman"):
+            return  # nothing was ever set up here
         names = self.podman("ps", "--all", "--filter", f"name=^{PREFIX}", "--format", "{{.Names}}").stdout.split()
         if names:
             self.podman("rm", "--force", "--volumes", "--time=0", *names)

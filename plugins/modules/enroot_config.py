@@ -15,9 +15,9 @@ description:
     for its version, which reads the configuration that is in place.
   - Links hooks that Enroot brings switched off. Links to others of these are taken away; hooks that it brings switched
     on, and those of somebody else, stay.
-  - Lets ordinary users make user namespaces, by C(/etc/sysctl.d/99-zz-enroot.conf) and at once, with those settings alone
-    that the kernel knows and that are not enough as they are. Where AppArmor forbids it (Ubuntu 24.04), it is allowed
-    to all programs only if no profile of C(enroot) in C(/etc/apparmor.d) allows it to Enroot.
+  - Lets ordinary users make user namespaces, by C(/etc/sysctl.d/99-zz-enroot.conf) and at once, with those settings
+    alone that the kernel knows and that are not enough as they are. Where AppArmor forbids it (Ubuntu 24.04), it is
+    allowed to all programs only if no profile of C(enroot) in C(/etc/apparmor.d) allows it to Enroot.
   - Nothing is changed when a directory that has to be on a disk of the node itself is on a shared file system.
 options:
   config:
