@@ -1,0 +1,357 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Publishes a release on shared storage: built once for all nodes, there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from typing import Any, NamedTuple
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _run
+from ansible_collections.pcluster.postboot.plugins.module_utils import _shared_build_release as releases
+from ansible_collections.pcluster.postboot.plugins.module_utils import _shared_build_root as roots
+from ansible_collections.pcluster.postboot.plugins.module_utils import _shared_build_steps as commands
+from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build_root import BuildError, LostError
+
+__all__ = ["BuildError", "LostError", "Outcome", "Request", "apply"]
+
+LOGS = "logs"
+RESERVED = {roots.CURRENT, LOGS}
+BUSY_TIMEOUT = 60
+
+
+class Request(NamedTuple):
+    """What is asked for; the module's documentation tells what each part means."""
+
+    name: str
+    root: str
+    release: str
+    inputs: dict[str, Any]
+    steps: tuple[tuple[str, ...], ...]
+    builder: bool = True
+    source: str | None = None
+    environment: dict[str, str] = {}
+    needs: tuple[str, ...] = ()
+    provides: tuple[str, ...] = ()
+    proof: tuple[str, ...] = ()
+    current: bool = True
+    jobs: int = 0
+    wait: float = 3600
+    keep: int = 0
+    busy: tuple[str, ...] = ()
+    check: bool = False
+
+    @property
+    def what(self) -> str:
+        """Name the release in messages."""
+        return f"{self.name} {self.release}"
+
+
+class Outcome(NamedTuple):
+    """What was found or done; the module's documentation tells what each part means."""
+
+    changed: bool
+    due: bool
+    why: str
+    published: bool
+    path: str
+    current: str
+    summary: str
+    missing: list[str]
+    waited_for: str
+    pruned: list[str]
+    warnings: list[str]
+    diff: list[dict[str, str]]
+
+
+class Plan(NamedTuple):
+    """What is there, and what there is to do."""
+
+    survey: releases.Survey
+    current: str
+    switch: bool
+    older: list[str]
+
+    @property
+    def idle(self) -> bool:
+        """Say whether nothing is to be done."""
+        return self.survey.whole and not self.switch and not self.older
+
+
+def _validate(request: Request) -> None:
+    wrong = ""
+    relative = [path for path in request.provides if os.path.isabs(path) or ".." in path.split("/") or not path]
+    if not os.path.isabs(request.root) or os.path.normpath(request.root) == "/":
+        wrong = f"root is {request.root!r}; needed is the absolute path of a directory on shared storage"
+    elif not re.fullmatch(r"\w[\w.+~-]*", request.release, re.ASCII) or request.release in RESERVED:
+        wrong = f"release is {request.release!r}; needed is a name such as 2.32.3-cuda13-x86_64"
+    elif not request.steps or not all(request.steps):
+        wrong = "steps has none, or an empty one; needed is a list of commands, each with its arguments"
+    elif relative:
+        wrong = f"provides has {relative[0]!r}; needed are paths within the release"
+    elif min(request.jobs, request.wait, request.keep) < 0:
+        wrong = "jobs, wait or keep is below 0; needed is 0 or more"
+    elif request.keep and not request.busy:
+        wrong = f"keep is {request.keep} without busy; needed is the command that tells whether jobs run"
+    if wrong:
+        raise BuildError(f"{request.name}: {wrong}")
+
+
+# --- looking ---------------------------------------------------------------------------------------------------------
+
+
+def _plan(request: Request, warnings: list[str]) -> Plan:
+    survey = releases.survey(request.root, request.release, request.inputs, request.what)
+    current = roots.pointed_at(request.root)
+    switch = request.current and current != survey.name
+    if survey.whole and switch:
+        survey = survey._replace(why=f"{os.path.join(request.root, roots.CURRENT)} named {current or 'nothing'}")
+    ripe = request.builder and (survey.whole or request.source is not None)
+    return Plan(survey, current, switch, _older(request, survey.name, current, warnings) if ripe else [])
+
+
+def _older(request: Request, name: str, current: str, warnings: list[str]) -> list[str]:
+    """Return which releases may and shall be removed."""
+    stays = {name} if request.current else {name, os.path.basename(current)}
+    others = [other for _serial, other in releases.all_in(request.root) if other not in stays]
+    older = others[request.keep :] if request.keep else []
+    why = _in_use(request) if older else ""
+    if not why:
+        return older
+    told = f"{', '.join(older)} in {request.root} {'stays' if len(older) == 1 else 'stay'}: {why}"
+    warnings += [told] if told not in warnings else []
+    return []
+
+
+def _in_use(request: Request) -> str:
+    """Return why nothing may be removed, or nothing. Where the command cannot tell, nothing may."""
+    try:
+        done = subprocess.run(
+            request.busy,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=BUSY_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"'{request.busy[0]}' could not tell whether jobs run ({error})"
+    if done.returncode:
+        said = (done.stderr.strip() or f"it ended with {done.returncode}").splitlines()[0]
+        return f"'{request.busy[0]}' could not tell whether jobs run ({said})"
+    jobs = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    more = f" and {len(jobs) - 5} more" if len(jobs) > 5 else ""
+    return f"jobs run ({', '.join(jobs[:5])}{more}); a run while none does removes it" if jobs else ""
+
+
+def _outcome(request: Request, plan: Plan, warnings: list[str], **more: Any) -> Outcome:
+    survey = plan.survey
+    told = f"{request.name} {survey.name}{f', built by {survey.builder}' if survey.builder else ''}"
+    given: dict[str, Any] = {
+        "changed": False,
+        "due": False,
+        "why": survey.why,
+        "published": survey.whole,
+        "path": os.path.join(request.root, survey.name),
+        "current": plan.current,
+        "summary": told if survey.whole or request.builder else f"no {request.what}",
+        "missing": [],
+        "waited_for": "",
+        "pruned": [],
+        "warnings": warnings,
+        "diff": [],
+    }
+    return Outcome(**{**given, **more})
+
+
+def _diff(request: Request, plan: Plan) -> list[dict[str, str]]:
+    """Show the release and `current`, before and after."""
+    survey = plan.survey
+    state = "whole" if survey.whole else "no release" if survey.taken else "absent"
+    older = ", ".join(plan.older)
+    before = f"{survey.name}: {state}\ncurrent: {plan.current or 'absent'}\n{f'older: {older}' if older else ''}"
+    after = f"{survey.name}: whole\ncurrent: {(survey.name if request.current else plan.current) or 'absent'}\n"
+    return [
+        {
+            "before_header": request.root,
+            "after_header": request.root,
+            "before": f"{before}\n" if older else before,
+            "after": after,
+        }
+    ]
+
+
+# --- building --------------------------------------------------------------------------------------------------------
+
+
+def _build(request: Request, held: roots.Held, name: str) -> None:
+    """Make the release in the own directory of the holder, up to its manifest."""
+    stage = os.path.join(held.own, name)
+    os.mkdir(stage, 0o755)
+    logs = [os.path.join(request.root, LOGS), commands.LOG_DIR]
+    with commands.scratch() as scratch, commands.Log(request.release, logs) as log:
+        places = {
+            "source": str(request.source),
+            "scratch": scratch,
+            "stage": stage,
+            "jobs": str(commands.job_count(request.jobs)),
+        }
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "HOME": scratch, "TMPDIR": scratch}
+        environment.update({key: commands.fill(value, places) for key, value in request.environment.items()})
+        for number, step in enumerate(request.steps, 1):
+            told = f"step {number} of {len(request.steps)}"
+            _command(request, held, log, told, [commands.fill(word, places) for word in step], environment, scratch)
+        for path in request.provides:
+            there = os.path.join(stage, path)
+            if not os.path.isfile(there) or not os.path.getsize(there):
+                held.verify()
+                raise BuildError(
+                    f"{request.what} was built without {path}, or that is empty; needed is a file{_see(log)}",
+                    log.lines()[-commands.TOLD :],
+                )
+        if request.proof:
+            argv = [commands.fill(word, places) for word in request.proof]
+            _command(request, held, log, "the proof", argv, environment, scratch)
+        found = commands.versions(request.needs, environment)
+    held.verify()
+    facts = {
+        "name": request.name,
+        "release": request.release,
+        "inputs": request.inputs,
+        "serial": 1 + max((serial for serial, _name in releases.all_in(request.root)), default=0),
+        "builder": roots.node_name(),
+        "utc": _run.utc(time.time()),
+        "tools": found,
+    }
+    releases.seal(stage, facts)
+
+
+def _see(log: commands.Log) -> str:
+    return f"; its log is {log.path}" if log.path else ""
+
+
+def _command(
+    request: Request,
+    held: roots.Held,
+    log: commands.Log,
+    told: str,
+    argv: list[str],
+    environment: dict[str, str],
+    folder: str,
+) -> None:
+    held.verify()
+    code = commands.run(argv, folder, environment, log)
+    if not code:
+        return
+    held.verify()  # a lock that is lost, or storage that is gone, is the better reason
+    lines = log.lines()
+    failed = f"{told} of {request.what} ('{commands.shown(argv)}') ended with {code}"
+    for number in roots.STORAGE_ERRORS:
+        blamed = [line for line in lines if os.strerror(number) in line and request.root in line]
+        if blamed:
+            why = roots.explain(request.root, OSError(number, os.strerror(number)))
+            raise BuildError(f"{why} ({failed}: {blamed[0]}{_see(log)})", lines[-commands.TOLD :])
+    raise BuildError(f"{failed}: {commands.blame(lines)}{_see(log)}", lines[-commands.TOLD :])
+
+
+def _require_source(request: Request) -> None:
+    missing = commands.missing(request.needs, request.environment)
+    if missing:
+        raise BuildError(f"{request.what} can not be built: {', '.join(missing)} not found; install what has them")
+    if not os.path.exists(str(request.source)):
+        raise BuildError(f"{request.what} can not be built: {request.source} is not there; needed is its source")
+
+
+def _carry_out(request: Request, held: roots.Held, warnings: list[str]) -> Plan:
+    """Do, under the lock, what is left to do, and return what that was."""
+    plan = _plan(request, warnings)
+    survey = plan.survey
+    if not survey.whole:
+        if request.source is None:
+            raise BuildError(f"{survey.why}, though it was there a moment ago; run again")
+        _require_source(request)
+        _build(request, held, survey.name)
+        if survey.taken:
+            aside = held.set_aside(survey.name)
+            warnings.append(f"{survey.why}: it is now {os.path.join(request.root, aside)}; look, and remove it")
+        held.publish(os.path.join(held.own, survey.name), survey.name)
+        plan = plan._replace(older=_older(request, survey.name, plan.current, warnings))
+    if plan.switch:
+        held.point(survey.name)
+    for name in plan.older:
+        held.remove(name)
+    return plan
+
+
+def apply(request: Request) -> Outcome:
+    """See that the release is there; where it is not, say so, or build it once its source is."""
+    _validate(request)
+    request = request._replace(root=os.path.normpath(request.root))
+    try:
+        return _apply(request)
+    except OSError as error:
+        raise BuildError(f"{request.name}: {roots.explain(request.root, error)}") from error
+
+
+def _apply(request: Request) -> Outcome:
+    warnings: list[str] = []
+    plan, waited = _look(request, warnings)
+    if not request.builder:
+        return _outcome(request, plan, warnings, waited_for=waited)
+    if not plan.survey.whole and request.source is None:
+        missing = commands.missing(request.needs, request.environment)
+        return _outcome(request, plan, warnings, due=True, missing=missing, waited_for=waited)
+    if not request.check:
+        commands.tidy()
+        if plan.idle:
+            warnings += _of_no_use(request, roots.tidy(request.root, request.release))
+        else:
+            roots.prepare(request.root)
+            held, told = roots.take(request.root, request.release, request.wait)
+            waited = told or waited
+            with held:
+                warnings += _of_no_use(request, held.kept)
+                try:
+                    plan = _carry_out(request, held, warnings)
+                except OSError:
+                    held.verify()  # a lock that is lost is the better reason
+                    raise
+    if plan.idle:  # also when another has just done it
+        return _outcome(request, plan, warnings, waited_for=waited)
+    survey = plan.survey if plan.survey.whole else plan.survey._replace(whole=True, builder=roots.node_name())
+    after = plan._replace(survey=survey, current=survey.name if request.current else plan.current)
+    done = {"changed": True, "waited_for": waited, "pruned": plan.older, "diff": _diff(request, plan)}
+    return _outcome(request, after, warnings, **done)
+
+
+def _look(request: Request, warnings: list[str]) -> tuple[Plan, str]:
+    """Look what there is; where it is not whole and somebody is at work, wait for that and look again."""
+    plan = _plan(request, warnings)
+    if plan.survey.whole or request.check or (request.builder and request.source is not None):
+        return plan, ""
+    if request.builder and os.path.isdir(request.root):
+        roots.require_flock(request.root)
+    try:
+        holder, works_on = roots.watch(request.root, request.wait)
+    except BuildError:
+        if request.builder:
+            raise
+        holder = None  # without locks there is nobody to wait for
+    if holder is None:
+        return plan, ""
+    plan = _plan(request, warnings)
+    if works_on and not plan.survey.whole:
+        if request.builder:
+            raise roots.held_too_long(request.root, holder, request.wait)
+        plan = plan._replace(survey=plan.survey._replace(why=f"{plan.survey.why}; {holder} is at it"))
+    return plan, str(holder)
+
+
+def _of_no_use(request: Request, names: list[str]) -> list[str]:
+    return [
+        f"{os.path.join(request.root, name)} is no release, and was set aside; look, and remove it" for name in names
+    ]

@@ -1,0 +1,352 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""One builder at a time on shared storage, and a fence before one that only believes to be it.
+
+The lock is flock(2) on a file that stays, so a killed holder loses it. A holder can also lose it and live on, such as
+one whose Lustre client was evicted. So whoever takes the lock writes a new token into it, makes a directory of its own
+(.stage-<release>-<token>), and moves those of all others into it, before it looks at anything. Each change of a name
+is a rename out of one's own directory or into it: it either happened before the next holder looked, or it fails,
+since one of its ends is gone. No clock and no time-out has a part in this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _run
+
+LOCK, CURRENT = ".lock", "current"
+STAGE, BROKEN = ".stage-", ".broken-"
+MOUNTS = "/proc/self/mounts"
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+SWEEPS = 10
+_NO_FLOCK = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_GONE = {errno.EIO, errno.ESTALE, errno.ENOENT, errno.ENOTCONN, errno.ESHUTDOWN, errno.ENODEV}
+STORAGE_ERRORS = (*sorted(_FULL), errno.EROFS, errno.EIO, errno.ESTALE, errno.ESHUTDOWN)
+
+
+class BuildError(Exception):
+    """What is wrong, on one line."""
+
+    def __init__(self, message: str, log: list[str] | None = None) -> None:
+        super().__init__(" ".join(message.split()))
+        self.log = log or []
+
+
+class LostError(BuildError):
+    """The lock belongs to another by now, or did so in between."""
+
+
+class Holder(NamedTuple):
+    """Who holds a lock, or held it last."""
+
+    node: str = "another node"
+    pid: int = 0
+    token: str = ""
+    since: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.node} (pid {self.pid})" if self.pid else self.node
+
+
+def node_name() -> str:
+    """Return the name of this node."""
+    return os.uname().nodename
+
+
+def explain(root: str, error: OSError) -> str:
+    """Say what storage answered, and what to do."""
+    where, said = str(error.filename or root), os.strerror(error.errno) if error.errno else str(error)
+    if not f"{where}/".startswith(root.rstrip("/") + "/"):
+        return f"{where}: {said}"
+    if error.errno in _FULL:
+        return f"{root} is full ({said}); needed is room for one more release: remove what is not used, and run again"
+    if error.errno == errno.EROFS:
+        return f"{root} is read-only on this node; needed is a file system that the builder may write to"
+    if error.errno in _GONE:
+        return f"{root} is not there, or not any more ({where}: {said}); needed is the shared file system: mount it"
+    return f"{where}: {said}"
+
+
+def prepare(root: str) -> None:
+    """Make the root; what it lies in has to be there, or a mount that is missing would be hidden by it."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(root, 0o755)
+    if not os.path.isdir(root):
+        raise BuildError(f"{root} is not a directory; needed is one: move away what is there")
+
+
+def pointed_at(root: str) -> str:
+    """Return what `current` names; nothing where there is none."""
+    path = os.path.join(root, CURRENT)
+    if os.path.isdir(path) and not os.path.islink(path):
+        raise BuildError(f"{path} is a directory; needed is a symbolic link: move it away")
+    try:
+        return os.readlink(path)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise BuildError(f"{path} is a file; needed is a symbolic link: move it away") from error
+
+
+# --- the lock --------------------------------------------------------------------------------------------------------
+
+
+def read_holder(root: str) -> Holder:
+    """Return who has written the lock file last; a stranger where it can not be read."""
+    with open(os.path.join(root, LOCK), encoding="utf-8", errors="replace") as stream:
+        text = stream.read(4096)
+    try:
+        told = json.loads(text)
+        return Holder(str(told["node"]), int(told["pid"]), str(told["token"]), str(told["since"]))
+    except (ValueError, KeyError, TypeError):
+        return Holder()
+
+
+def require_flock(root: str) -> None:
+    """Refuse a Lustre on which a lock would hold on this node alone."""
+    path, best, kind, options = os.path.realpath(root), "", "", ""
+    with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as stream:
+        for line in stream:
+            fields = line.split()
+            where = fields[1].replace("\\040", " ")
+            if f"{path}/".startswith(where.rstrip("/") + "/") and len(where) >= len(best):
+                best, kind, options = where, fields[2], fields[3]
+    if kind == "lustre" and "localflock" in options.split(","):
+        raise BuildError(
+            f"{best} is mounted with localflock, so that a lock in {root} holds on one node alone; needed is the "
+            "mount option flock, with which ParallelCluster mounts Lustre: mount it anew"
+        )
+
+
+def _flock(root: str, descriptor: int, how: int) -> bool:
+    """Try once; False when another holds it."""
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_FLOCK:
+            raise
+        raise BuildError(
+            f"{root} has no locks between nodes ({os.strerror(error.errno or 0)}); needed is the mount option flock, "
+            "with which ParallelCluster mounts Lustre: mount it anew"
+        ) from error
+    return True
+
+
+def holder_now(root: str) -> Holder | None:
+    """Return who holds the lock at this moment, without touching it."""
+    try:
+        descriptor = os.open(os.path.join(root, LOCK), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        return None if _flock(root, descriptor, fcntl.LOCK_SH) else read_holder(root)
+    finally:
+        os.close(descriptor)
+
+
+def pauses() -> Iterator[float]:
+    """Yield how long to wait before each further look."""
+    pause = SHORTEST_PAUSE
+    while True:
+        yield pause
+        pause = min(pause * 1.5, LONGEST_PAUSE)
+
+
+def watch(root: str, seconds: float) -> tuple[Holder | None, bool]:
+    """Wait while anybody holds the lock; return who still does, or who did at first, and which of the two it is."""
+    until = time.monotonic() + seconds
+    pause = pauses()
+    first: Holder | None = None
+    while True:
+        holder = holder_now(root)
+        if holder is None:
+            return first, False
+        if time.monotonic() >= until:
+            return holder, True
+        first = first or holder
+        _run.heartbeat()
+        time.sleep(next(pause))
+
+
+def _open_locked(root: str) -> int | None:
+    path = os.path.join(root, LOCK)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        if _flock(root, descriptor, fcntl.LOCK_EX):
+            # A file that was replaced meanwhile is nobody's lock any more.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    return descriptor
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def take(root: str, release: str, seconds: float) -> tuple[Held, str]:
+    """Take the lock, waiting for whoever has it; return it, and whom it was waited for."""
+    require_flock(root)
+    until = time.monotonic() + seconds
+    waited = ""
+    for number, pause in enumerate(pauses()):
+        descriptor = _open_locked(root)
+        if descriptor is not None:
+            return Held(root, release, descriptor), waited
+        holder = Holder()
+        with contextlib.suppress(FileNotFoundError):
+            holder = read_holder(root)
+        if number:  # a single refusal may be one that only looked
+            waited = waited or str(holder)
+        if time.monotonic() >= until:
+            break
+        _run.heartbeat()
+        time.sleep(pause)
+    raise held_too_long(root, holder, seconds)
+
+
+def held_too_long(root: str, holder: Holder, seconds: float) -> BuildError:
+    """Say who holds the lock, and that no more is waited."""
+    since = f" since {holder.since}" if holder.since else ""
+    return BuildError(
+        f"{os.path.join(root, LOCK)} is held by {holder}{since}, and {seconds:g} s were waited for it; needed is that "
+        "its build ends: look there, or raise wait"
+    )
+
+
+def tidy(root: str, release: str) -> list[str]:
+    """Remove what a killed holder has left, unless somebody works here; return what is to be looked at."""
+    # Nothing but room is at stake, so no storage that refuses it is worth a failure.
+    with contextlib.suppress(OSError, BuildError):
+        if any(name.startswith(STAGE) for name in os.listdir(root)):
+            descriptor = _open_locked(root)
+            if descriptor is not None:
+                with Held(root, release, descriptor) as held:
+                    return held.kept
+    return []
+
+
+# --- what its holder may do ------------------------------------------------------------------------------------------
+
+
+class Held:
+    """A lock that is held, with the directory through which each change of a name goes."""
+
+    def __init__(self, root: str, release: str, descriptor: int) -> None:
+        self.root, self._release, self._descriptor = root, release, descriptor
+        self.token = secrets.token_hex(8)
+        self.own = os.path.join(root, f"{STAGE}{release}-{self.token}")
+        self.kept: list[str] = []  # what a killed holder was about to set aside
+        try:
+            self._write_token()
+            self._sweep()
+        except BaseException:
+            self.close()
+            raise
+
+    def _write_token(self) -> None:
+        told = {"node": node_name(), "pid": os.getpid(), "token": self.token, "since": _run.utc(time.time())}
+        text = (json.dumps(told) + "\n").encode()
+        os.pwrite(self._descriptor, text, 0)
+        os.ftruncate(self._descriptor, len(text))
+        os.fsync(self._descriptor)  # NFS shows it to others only then
+
+    def _sweep(self) -> None:
+        """Move the directories of all others here, so that they lose what they are at, and remove them."""
+        for attempt in range(SWEEPS):  # one that loses the lock just now may still move this one: then anew
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self.own, 0o755)
+            self.verify()  # after mkdir: where a later holder did not see this directory, its token is seen here
+            found = {name for name in os.listdir(self.root) if name.startswith(STAGE)}
+            others = sorted(found - {os.path.basename(self.own)})
+            if found and not others:
+                break
+            for number, name in enumerate(others):
+                with contextlib.suppress(FileNotFoundError):  # it ended meanwhile
+                    os.rename(os.path.join(self.root, name), os.path.join(self.own, f"old-{attempt}-{number}"))
+        for top, folders, _files in os.walk(self.own):
+            for name in [folder for folder in folders if folder.startswith(BROKEN)]:
+                folders.remove(name)
+                os.rename(os.path.join(top, name), os.path.join(self.root, name))
+                self.kept.append(name)
+        for name in os.listdir(self.own):
+            shutil.rmtree(os.path.join(self.own, name), ignore_errors=True)
+
+    def verify(self) -> None:
+        """Raise if the lock is another's by now."""
+        holder = read_holder(self.root)
+        if holder.token != self.token:
+            raise LostError(
+                f"the lock of {self.root} went to {holder} while this node worked on {self._release}; what is "
+                "published was not touched: run again"
+            )
+
+    def _rename(self, source: str, target: str) -> None:
+        self.verify()
+        try:
+            os.rename(source, target)
+        except FileNotFoundError as error:
+            self.verify()
+            raise OSError(error.errno, error.strerror, source) from error
+        folder = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def publish(self, tree: str, name: str) -> None:
+        """Give a tree of the own directory its final name, which must be free."""
+        try:
+            self._rename(tree, os.path.join(self.root, name))
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise
+            raise LostError(
+                f"{os.path.join(self.root, name)} is there by now, made by another; it was not touched: run again"
+            ) from error
+
+    def point(self, name: str) -> None:
+        """Let `current` name a release."""
+        link = os.path.join(self.own, CURRENT)
+        self.verify()
+        os.symlink(name, link)
+        self._rename(link, os.path.join(self.root, CURRENT))
+
+    def set_aside(self, name: str) -> str:
+        """Give what is no release another name, and return it."""
+        aside = f"{BROKEN}{name}-{self.token}"
+        self._rename(os.path.join(self.root, name), os.path.join(self.own, aside))
+        self._rename(os.path.join(self.own, aside), os.path.join(self.root, aside))
+        return aside
+
+    def remove(self, name: str) -> None:
+        """Remove a release; under its name it is there whole or not at all."""
+        here = os.path.join(self.own, f"pruned-{name}")
+        self._rename(os.path.join(self.root, name), here)
+        shutil.rmtree(here, ignore_errors=True)  # what is left goes with the directory
+
+    def close(self) -> None:
+        """Remove the own directory where that is possible, and let the others go on."""
+        shutil.rmtree(self.own, ignore_errors=True)
+        os.close(self._descriptor)
+
+    def __enter__(self) -> Held:
+        return self
+
+    def __exit__(self, *_raised: Any) -> None:
+        self.close()

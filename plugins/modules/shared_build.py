@@ -1,0 +1,259 @@
+#!/usr/bin/python
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The module pcluster.postboot.shared_build."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: shared_build
+short_description: Publish a release on shared storage, built once for all nodes
+version_added: 0.1.0
+description:
+  - Sees that a release lies in a directory of its own below O(root), with a C(manifest.json) that was written last, and
+    that the symbolic link C(current) beside it names it. It is whole when each file of the manifest is there with the
+    size that the manifest tells.
+  - Without O(source), RV(due) says whether the source has to be brought. So the module is called once without it, and
+    once more with it where it is due.
+  - One builder works at a time, under flock(2) on C(<root>/.lock), which a killed one loses. Others wait for it. A
+    release appears by a rename and is never overwritten; C(current) is switched by a rename. A builder that lost its
+    lock unknowingly can change no name below O(root) any more.
+  - No node's clock decides anything.
+options:
+  name:
+    description: What is published, for messages.
+    type: str
+    required: true
+  root:
+    description: The directory on shared storage. What it lies in has to be there.
+    type: path
+    required: true
+  release:
+    description:
+      - The name of the directory. Where a release of this name was made of other O(inputs), that one stays, and the
+        new one gets the suffix C(.2), C(.3) and so on. See RV(path).
+      - What has this name and is no whole release is renamed C(.broken-<release>-<token>), with a warning.
+    type: str
+    required: true
+  inputs:
+    description: What it is made of, such as version, method, sha256 and architectures. It is part of the manifest.
+    type: dict
+    required: true
+  builder:
+    description:
+      - Whether this node may build, switch C(current) and remove old releases. Otherwise it only looks, once it has
+        waited for a build that is under way.
+    type: bool
+    default: true
+  source:
+    description: What O(steps) build from. It stays as it is.
+    type: path
+  steps:
+    description:
+      - The commands that fill the directory C({stage}), run one after the other in an empty directory C({scratch}) on
+        this node's own disk, where they have to copy from C({source}) what a build would write into. C({jobs}) is how
+        many may run at a time.
+      - The release gets another name than C({stage}), so nothing in it may name that.
+    type: list
+    elements: list
+    required: true
+  environment:
+    description:
+      - Variables for O(steps) and O(proof), beside C(PATH), C(LC_ALL), C(HOME) and C(TMPDIR). They may use what
+        O(steps) may.
+    type: dict
+    default: {}
+  needs:
+    description: The programs that a build needs. Their versions are part of the manifest.
+    type: list
+    elements: str
+    default: []
+  provides:
+    description: Which files O(steps) must have left in C({stage}), none of them empty.
+    type: list
+    elements: str
+    default: []
+  proof:
+    description: A command that must succeed before the release is published. It may use what O(steps) may.
+    type: list
+    elements: str
+    default: []
+  current:
+    description: Whether C(current) is to name this release.
+    type: bool
+    default: true
+  jobs:
+    description: How many jobs a build may run; 0 for one per core, as far as there are 3 GiB of memory for each.
+    type: int
+    default: 0
+  wait:
+    description: How many seconds are waited for another node's build.
+    type: int
+    default: 3600
+  keep:
+    description:
+      - How many releases stay beside the wanted one, in the order in which they were published; 0 for all. Older ones
+        are removed, but only while O(busy) prints nothing.
+    type: int
+    default: 0
+  busy:
+    description: A command that prints a line for each job that runs. Required with O(keep).
+    type: list
+    elements: str
+    default: []
+attributes:
+  check_mode:
+    description: Can run in check mode and return what would change without changing it. It does not wait.
+    support: full
+  diff_mode:
+    description: Shows the release and C(current), before and after.
+    support: full
+  idempotent:
+    description: When run twice in a row, the second run changes nothing.
+    support: full
+  platform:
+    description: Target systems.
+    support: full
+    platforms: linux
+notes:
+  - Lustre has to be mounted with C(flock), as ParallelCluster does; without it, the module fails.
+  - The output of a build is in C(<root>/logs/<release>.log), or below C(/var/log/pcluster-postboot) where that can not
+    be written.
+author:
+  - The pcluster.postboot contributors (@pcluster)
+"""
+
+EXAMPLES = r"""
+- name: Look whether NCCL is published
+  pcluster.postboot.shared_build: &nccl
+    name: NCCL
+    root: /fsx/nccl
+    release: 2.32.3-cuda13-x86_64
+    inputs:
+      version: 2.32.3
+      method: package
+      sha256: 1459723080ac889d73a26edfa3e04383a7928ab31ac8f0ec43b3ea9548b04ff3
+    builder: "{{ ansible_facts['pcluster']['node_type'] == 'head' }}"
+    steps:
+      - [cp, -R, --, "{source}/nvidia/nccl/include", "{source}/nvidia/nccl/lib", "{stage}/"]
+      - [ln, -s, libnccl.so.2, "{stage}/lib/libnccl.so"]
+    provides: [include/nccl.h, lib/libnccl.so.2]
+    keep: 2
+    busy: [/opt/slurm/bin/squeue, --noheader, --format=%i]
+  register: found
+
+- name: Publish it where it is not
+  pcluster.postboot.shared_build:
+    <<: *nccl
+    source: /var/cache/pcluster-postboot/nccl
+  when: found.due
+"""
+
+RETURN = r"""
+due:
+  description: Whether O(source) has to be brought, and the module called again with it. Only on a builder.
+  type: bool
+  returned: success
+why:
+  description: Why it is due or was built, why C(current) was switched, or why there is none.
+  type: str
+  returned: success
+  sample: NCCL 2.32.3-cuda13-x86_64 is not in /fsx/nccl yet
+published:
+  description: Whether the release is there and whole; in check mode, whether it would be.
+  type: bool
+  returned: success
+  sample: true
+path:
+  description: Its directory; where it is not published, the one that it will get.
+  type: str
+  returned: success
+  sample: /fsx/nccl/2.32.3-cuda13-x86_64
+current:
+  description: What C(current) names; empty where there is none.
+  type: str
+  returned: success
+  sample: 2.32.3-cuda13-x86_64
+missing:
+  description: With RV(due), those of O(needs) that this node does not have.
+  type: list
+  elements: str
+  returned: success
+  sample: [make]
+summary:
+  description: What there is, in one phrase.
+  type: str
+  returned: success
+  sample: NCCL 2.32.3-cuda13-x86_64, built by ip-10-0-0-5
+waited_for:
+  description: The node whose build was waited for; empty for none.
+  type: str
+  returned: success
+  sample: ip-10-0-0-6 (pid 4711)
+pruned:
+  description: The releases that were removed.
+  type: list
+  elements: str
+  returned: success
+  sample: [2.29.2-cuda12-x86_64]
+log:
+  description: The last lines of the build.
+  type: list
+  elements: str
+  returned: when a build failed
+"""
+
+import os
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _shared_build
+
+
+def main() -> None:
+    """Run the module."""
+    texts = {"type": "list", "elements": "str", "default": []}
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str", "required": True},
+            "root": {"type": "path", "required": True},
+            "release": {"type": "str", "required": True},
+            "inputs": {"type": "dict", "required": True},
+            "builder": {"type": "bool", "default": True},
+            "source": {"type": "path"},
+            "steps": {"type": "list", "elements": "list", "required": True},
+            "environment": {"type": "dict", "default": {}},
+            "needs": texts,
+            "provides": texts,
+            "proof": texts,
+            "current": {"type": "bool", "default": True},
+            "jobs": {"type": "int", "default": 0},
+            "wait": {"type": "int", "default": 3600},
+            "keep": {"type": "int", "default": 0},
+            "busy": texts,
+        },
+        supports_check_mode=True,
+    )
+    os.umask(0o022)  # every user of the cluster reads what is published
+    given: dict[str, Any] = {
+        **module.params,
+        **{key: tuple(module.params[key]) for key in ("needs", "provides", "proof", "busy")},
+        "steps": tuple(tuple(str(word) for word in step) for step in module.params["steps"]),
+        "environment": {str(key): str(value) for key, value in module.params["environment"].items()},
+    }
+    _run.heartbeat()
+    try:
+        outcome = _shared_build.apply(_shared_build.Request(check=module.check_mode, **given))
+    except _shared_build.BuildError as error:
+        module.fail_json(msg=str(error), log=error.log)
+    for warning in outcome.warnings:
+        module.warn(warning)
+    result = outcome._asdict()
+    del result["warnings"]
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
