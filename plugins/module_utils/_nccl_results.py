@@ -1,0 +1,611 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What nccl-tests prints, as real jobs leave it in their logs.
+
+The table that rank 0 prints has had several shapes: nccl-tests 2.9 names no root and shows the largest error, later
+ones count wrong values; -C times the CPU, -c 0 leaves N/A, -S adds a timestamp and -I four columns about single
+iterations. The line of column names says which. srun --label, mpirun --tag-output and Hydra put the rank in front of
+each line, and NCCL_DEBUG=INFO writes into the middle of rows, because nccl-tests prints a row in three pieces.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+COLLECTIVES = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "alltoall",
+    "alltoallv",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "sendrecv",
+    "hypercube",
+)
+_MOST_MESSAGES = 20
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_LABELS = (
+    # Open MPI: [1,0]<stdout>:, [prterun-head-123@1,0]<stdout>: and [1,mpirank:0,algo-1]<stdout>:
+    re.compile(r"\[(?:\S*?mpirank:(\d+)\S*|\S*?(\d+))\]<std\w+>:\s?"),
+    re.compile(r" {0,4}(\d{1,6}):(?: |$)"),  # srun --label
+    re.compile(r"\[(\d{1,6})\] ?(?=\s|#|$|[\w.-]+:\d+:\d+ \[)"),  # Hydra's -prepend-rank
+)
+# ip-10-0-0-1:812:847 [3] NCCL INFO ..., with the source of a warning or a timestamp in some versions
+_DEBUG = re.compile(
+    r"(?P<time>\[\d{4}-\d\d-\d\d [^\]]*\] )?(?P<who>\S+:\d+:\d+) \[\d+\] (?:\S+:\d+ (?:\(.*?\) )?)?"
+    r"NCCL (?P<level>INFO|WARN|ABORT) (?P<text>.*)"
+)
+_RANK = re.compile(
+    r"#?\s*Rank\s+(\d+)(?:\s+Group\s+(\d+))?\s+Pid\s+(\d+)\s+on\s+(\S+)\s+device\s+(\d+)\s+\[([^\]]+)\]\s*(.*)"
+)
+# The nodes, as the list of devices and the debug lines that nothing precedes name them
+_HOSTS = re.compile(
+    r"Rank\s+\d+ .* on\s+(\S+)\s+device|^(?:\[\S+\]<std\w+>:\s?| {0,4}\d+: |)([\w.-]+):\d+:\d+ \[\d+\] ", re.MULTILINE
+)
+_VERSION = re.compile(r"nccl-tests version (\S+)(?: \(\w+\))? nccl-headers=(\d+) nccl-library=(\d+)")
+_OPTIONS = re.compile(
+    r"#?\s*nThread (?P<threads>\d+) nGpus (?P<gpus>\d+) minBytes (?P<min_bytes>\d+) maxBytes (?P<max_bytes>\d+) "
+    r"step: (?P<step>\d+)\((?P<step_kind>\w+)\) warmup iters: (?P<warmup>\d+) iters: (?P<iterations>\d+)(?P<rest>.*)"
+)
+_LATER_OPTIONS = re.compile(r"(agg iters|validation|graph|unalign): (\d+)")
+_LIBRARY = re.compile(r"NCCL version (\d+(?:\.\d+)+[\w.-]*)(?:\+cuda(\d[\d.]*))?")
+_PREAMBLE = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*(?:\s+[a-z]\w*)?(?:\s+-?\d+)?")
+# The width of a row's first five columns, where the name of a host that follows cannot be told from the root
+_PREAMBLE_WIDTH = 52
+_TYPE = re.compile(r"(?:u?int\d+|half|float|double|bfloat16|f(?:p)?8\w*)\Z")
+_NUMBER = re.compile(r"-?(?:\d[\d.]*(?:e[+-]?\d+)?|inf|nan)\Z")
+_TIMESTAMP = re.compile(r"\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*\Z")
+# Hydra labels each piece of a row
+_INNER_LABEL = re.compile(r"(?<=\S)\[\d{1,6}\](?= )")
+
+_FATAL = re.compile(
+    r"Test (?:NCCL|CUDA) failure|Test timeout|Invalid number of GPUs|CUDA driver version is insufficient"
+    r"|Incompatible NCCL versions|This test requires|is not supported by this test|error while loading shared libraries"
+    r"|cannot open shared object|command not found|execve\(\)|(?:srun|slurmstepd): error:|DUE TO TIME LIMIT"
+    r"|Segmentation fault|Bus error|[Oo]ut [Oo]f [Mm]emory|oom[-_]kill|MPI_ABORT was invoked|exited on signal"
+    r"|There are not enough slots|ORTE was unable|PRTE .*unable|PMIX? ERROR|unable to (?:launch|start)|UNREACHABLE"
+)
+# Said because of another line, which tells more
+_CONSEQUENCE = re.compile(
+    r"^\S+: error: \S+: task\S* \S+ (?:Exited|Terminated|Killed)|^srun: (?:error: )?(?:Terminating|launch/|Job step)"
+    r"|Test failure \S+:\d+$"
+)
+
+
+class Values(NamedTuple):
+    """One half of a row."""
+
+    time_us: float
+    algbw: float
+    busbw: float
+    wrong: int | None  # how many values were wrong; None where that was not counted
+
+
+class Row(NamedTuple):
+    """One message size."""
+
+    size: int
+    count: int  # type: ignore[assignment]  # hides the tuple's own
+    type: str
+    redop: str
+    root: int | None
+    out_of_place: Values
+    in_place: Values | None
+
+    @property
+    def busbw(self) -> float:
+        """Return the bus bandwidth that published figures mean, in GB/s: the one out of place."""
+        return self.out_of_place.busbw
+
+
+class Rank(NamedTuple):
+    """One GPU of the test."""
+
+    rank: int
+    group: int
+    pid: int
+    host: str
+    device: int
+    bus_id: str
+    gpu: str
+
+
+class HostNetwork(NamedTuple):
+    """What NCCL used on one node, joined by commas where its processes differ."""
+
+    provider: str  # of libfabric
+    fabric: str
+    nics: int | None  # the fewest that a process found
+    network: str  # as NCCL names it: Libfabric, Socket, IB
+
+
+class Network(NamedTuple):
+    """What NCCL_DEBUG=INFO tells of the network; "" and None where it says nothing."""
+
+    provider: str = ""
+    fabric: str = ""
+    nics: int | None = None
+    network: str = ""
+    transport: str = ""  # ofi, socket or ib
+    plugin: str = ""  # the network plugin and its version
+    libfabric: str = ""
+    protocol: str = ""  # the plugin's, RDMA or SENDRECV
+    gdr: bool | None = None  # whether the NICs reach the GPUs' memory
+    tuner: str = ""
+    nccl: str = ""
+    cuda: str = ""
+    environment: dict[str, str] = {}
+    hosts: dict[str, HostNetwork] = {}
+
+
+class Result(NamedTuple):
+    """One run of one test."""
+
+    collective: str
+    version: str  # of nccl-tests; those before 2.17.4 do not tell
+    nccl: str
+    label: str  # what stood before each line of its table
+    options: dict[str, Any]
+    ranks: list[Rank]
+    rows: list[Row]
+    cputime: bool
+    average_busbw: float | None
+    out_of_bounds: int | None
+    complete: bool
+    errors: list[str]
+    warnings: list[str]
+    network: Network
+
+    @property
+    def hosts(self) -> list[str]:
+        """Return the names of the nodes, in the order of the ranks."""
+        return list(dict.fromkeys(rank.host for rank in self.ranks))
+
+    @property
+    def groups(self) -> int:
+        """Return how many sets of GPUs ran the same at the same time; bandwidths are those of one set."""
+        return len({rank.group for rank in self.ranks}) or 1
+
+    @property
+    def checked(self) -> bool:
+        """Say whether the values that arrived were compared with those that should."""
+        return bool(self.options.get("validation")) and self.out_of_bounds is not None
+
+
+def nccl_version(code: int) -> str:
+    """Return the version that a number such as 23007 or 2708 means."""
+    if code < 10000:
+        return f"{code // 1000}.{code % 1000 // 100}.{code % 100}"
+    return f"{code // 10000}.{code % 10000 // 100}.{code % 100}"
+
+
+def collective_of(program: str) -> str:
+    """Return all_reduce for all_reduce_perf, all_reduce_perf_mpi or a path to it; nothing for what is none of them."""
+    name = re.sub(r"_perf(_mpi)?$", "", program.strip().rsplit("/", 1)[-1])
+    name = {"all_to_all": "alltoall", "allreduce": "all_reduce", "allgather": "all_gather"}.get(name, name)
+    return name if name in COLLECTIVES else ""
+
+
+def plain(value: Any) -> Any:
+    """Return the same for JSON: dictionaries for named tuples, and None for what is no number."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {key: plain(item) for key, item in value._asdict().items()}
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def parse(text: str, collective: str = "") -> list[Result]:
+    """Return every test in a job's output, at least one; `collective` names it where the output does not."""
+    runs: list[_Run] = []
+    streams: dict[str, _Run] = {}
+    early = _Run("")
+    hosts = {name for names in _HOSTS.findall(text) for name in names if name}
+    for line in text.splitlines():
+        label, content = _unlabel(_COLOURS.sub("", line).rstrip("\r\n"))
+        debug = _DEBUG.search(content) if "NCCL " in content else None
+        if debug:
+            before = content[: debug.start()] + _glued(content[: debug.start()], debug["who"], hosts)
+            run = streams.get(label) or (runs[-1] if runs else early)
+            run.debug(debug["who"][len(before) - debug.start() :].rsplit(":", 2)[0], debug["level"], debug["text"])
+            if before.strip() and label in streams:
+                streams[label].piece(before)
+            continue
+        if label not in streams or _begins(content, streams[label]):
+            if not _starts(content):
+                (streams.get(label) or (runs[-1] if runs else early)).other(content, label)
+                continue
+            streams[label] = _Run(label)
+            runs.append(streams[label])
+        streams[label].line(content)
+    if not runs:
+        return [early.result(collective)]
+    runs[0].adopt(early)
+    _mark_apart(runs)
+    return [run.result(collective) for run in runs]
+
+
+def why(result: Result) -> str:
+    """Return in one line why a run has no full result; nothing if it has one."""
+    if result.errors:
+        return "; ".join(result.errors[:2])
+    if result.complete:
+        return ""
+    last = f"its output ends after {result.rows[-1].size} bytes" if result.rows else "its output has no results"
+    return f"{last}; NCCL warned: {result.warnings[-1]}" if result.warnings else last
+
+
+def network_problem(network: Network, nics: int | None = None) -> str:
+    """Return in one line why a job did not use EFA on all nodes, with that many NICs; nothing if it did."""
+    if not network.provider:
+        if network.transport:
+            return f"NCCL used {network.network} and no EFA: the network plugin aws-ofi-nccl was not loaded"
+        return "NCCL said nothing of its network: the job needs NCCL_DEBUG=INFO"
+    for host, seen in sorted(network.hosts.items()):
+        if seen.provider and seen.provider != "efa":
+            return f"libfabric selected the provider {seen.provider} on {host}; needed: efa"
+        if seen.network and _transport(seen.network) != "ofi":
+            return f"NCCL used {seen.network} on {host}, though the provider {seen.provider or 'efa'} is there"
+        if nics is not None and seen.nics is not None and seen.nics != nics:
+            return f"NCCL found {seen.nics} EFA devices on {host}; needed: {nics}"
+    return ""
+
+
+def _unlabel(line: str) -> tuple[str, str]:
+    for pattern in _LABELS:
+        match = pattern.match(line)
+        if match:
+            return str(int(next(filter(None, match.groups())))), line[match.end() :]
+    return "", line
+
+
+def _starts(line: str) -> bool:
+    return bool(_VERSION.search(line) or re.match(r"#?\s*Collective test starting:", line) or _OPTIONS.match(line))
+
+
+def _begins(line: str, run: _Run) -> bool:
+    """Say whether this line begins another run than the one that is being read."""
+    if not _starts(line):
+        return False
+    other = _Run("")
+    other.head(line)
+    if run.columns or run.errors or run.consequences:
+        return bool(other.version or (run.options and (other.name or other.options)))
+    # Several processes that run alone print the same at the same time.
+    known = (other.version, run.version), (other.name, run.name), (other.options, run.options)
+    return any(new and old and new != old for new, old in known)
+
+
+def _glued(before: str, who: str, hosts: Iterable[str]) -> str:
+    """Return what of the word before a debug line is the end of a row: -1p5-1:812:847 is root -1 and the node p5-1."""
+    host = who.rsplit(":", 2)[0]
+    if host in hosts:
+        return ""
+    for name in sorted(hosts, key=len, reverse=True):
+        if host.endswith(name):
+            return host[: -len(name)]
+    if before.strip() and len(before) < _PREAMBLE_WIDTH < len(before) + len(host):
+        return host[: _PREAMBLE_WIDTH - len(before)]
+    return ""
+
+
+def _mark_apart(runs: list[_Run]) -> None:
+    """Say so where each process ran the test by itself instead of all together: else only one prints a header."""
+    begun = [run for run in runs if run.options]
+    alone = [run for run in begun if len(run.ranks) <= run.copies * run.options["threads"] * run.options["gpus"]]
+    count = max((len({run.label for run in alone}), *(run.copies for run in alone)), default=0)
+    if count > 1 and all((run.name, run.options) == (alone[0].name, alone[0].options) for run in alone):
+        problem = f"{count} processes each ran the test by themselves: "
+        problem += "nccl-tests was built without MPI=1, or srun needs --mpi=pmix"
+        for run in alone:
+            run.errors.insert(0, problem)
+
+
+def _number(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        return math.nan
+
+
+class _Run:
+    """What has been read of one run."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.name = self.version = self.nccl = ""
+        self.options: dict[str, Any] = {}
+        self.copies = 0
+        self.ranks: list[Rank] = []
+        self.rows: list[Row] = []
+        self.columns: list[str] = []
+        self.pending = ""
+        self.average: float | None = None
+        self.out_of_bounds: int | None = None
+        self.errors: list[str] = []
+        self.warnings: list[str] = []
+        self.consequences: list[str] = []
+        self.network = _NetworkReader()
+
+    def adopt(self, early: _Run) -> None:
+        """Take over what was said before the first table began."""
+        self.errors[:0] = early.errors
+        self.warnings[:0] = early.warnings
+        self.consequences[:0] = early.consequences
+        self.network.adopt(early.network)
+
+    def debug(self, host: str, level: str, text: str) -> None:
+        """Read a line of NCCL_DEBUG."""
+        if level != "INFO":
+            self.warnings.append(f"{host}: {text.strip()}")
+        self.network.read(host, text)
+
+    def other(self, line: str, label: str) -> None:
+        """Read a line that belongs to no table: of another rank, of Slurm or of MPI."""
+        self.network.version(line)
+        text = " ".join(line.split())
+        if not text or not (_FATAL.search(text) or _CONSEQUENCE.search(text)):
+            return
+        where = f"rank {label}: " if label and label != self.label else ""
+        (self.consequences if _CONSEQUENCE.search(text) else self.errors).append(where + text)
+
+    def line(self, line: str) -> None:
+        """Read a line of the process that prints the table."""
+        for read in (self.head, self._device, self._foot):
+            if read(line):
+                return
+        if not self.piece(line):
+            self.other(line, self.label)
+
+    def head(self, line: str) -> bool:
+        """Read a line of the header."""
+        version = _VERSION.search(line)
+        if version:
+            self.version, self.nccl = version[1], nccl_version(int(version[3]))
+            return True
+        match = re.match(r"#?\s*Collective test starting:\s*(\S+)", line)
+        if match:
+            self.name = match[1]
+            return True
+        match = _OPTIONS.match(line)
+        if match:
+            numbers = {key: value for key, value in match.groupdict().items() if key not in ("rest", "step_kind")}
+            self.options = {key: int(value) for key, value in numbers.items()}
+            self.copies += 1
+            self.options["step_kind"] = match["step_kind"]
+            for key, value in _LATER_OPTIONS.findall(match["rest"]):
+                self.options[key.replace(" ", "_")] = int(value)
+            return True
+        match = re.match(r"#?\s*Reducing maxBytes to (\d+) due to memory limitation", line)
+        if match:
+            self.options["reduced_to"] = int(match[1])
+        return bool(match)
+
+    def _device(self, line: str) -> bool:
+        match = _RANK.match(line)
+        if match:
+            rank, group, pid, device = (int(match[index] or 0) for index in (1, 2, 3, 5))
+            if any((known.rank, known.group) == (rank, group) for known in self.ranks):
+                self.ranks = []  # the list of one that died before its first row
+            self.ranks.append(Rank(rank, group, pid, match[4], device, match[6], match[7].strip()))
+        return bool(match)
+
+    def _foot(self, line: str) -> bool:
+        words = line.lstrip("# ").split()
+        if words[:2] == ["size", "count"] and "busbw" in words:
+            self.columns = [word for word in words if word != "timestamp"]
+            return True
+        match = re.match(r"#?\s*Out of bounds values\s*:\s*(\d+)", line)
+        if match:
+            self.out_of_bounds = int(match[1])
+            return True
+        match = re.match(r"#?\s*Avg bus bandwidth\s*:\s*(\S+)\s*(FAILED)?", line)
+        if match:
+            self.average = _number(match[1])
+            if match[2]:
+                self.errors.append("the bandwidth is below NCCL_TESTS_MIN_BW")
+            return True
+        match = re.match(r"#\s*error:\s*(.*)", line)
+        if match:
+            self.errors.append(match[1].strip())
+        return bool(match)
+
+    def piece(self, text: str) -> bool:
+        """Read a row, or the part of one that a line of NCCL's interrupts."""
+        text = _TIMESTAMP.sub("", _INNER_LABEL.sub(" ", text))
+        words = text.split()
+        if len(words) > 2 and words[0].isdigit() and words[1].isdigit() and _TYPE.match(words[2]):
+            self.pending = text
+        elif self.pending and words and all(_NUMBER.match(word) or word == "N/A" for word in words):
+            self.pending += " " + text
+        else:
+            return False
+        row = self._row(self.pending.split())
+        if row:
+            self.rows.append(row)
+            self.pending = ""
+        return True
+
+    def _row(self, words: list[str]) -> Row | None:
+        """Return the row that these words are; none while some are missing."""
+        rest = words[3:]
+        redop = rest.pop(0) if rest and rest[0].isalpha() else ""
+        values = ["time", "algbw", "busbw", "#wrong"]
+        leading, halves = ["size", "count", "type"], [values, values]
+        if self.columns:
+            starts = [index for index, name in enumerate(self.columns) if name in ("time", "cputime")]
+            leading = self.columns[: starts[0]] if starts else []
+            halves = [self.columns[a:b] for a, b in zip(starts, [*starts[1:], len(self.columns)])]
+        has_root = "root" in leading if self.columns else len(rest) % 2 == 1
+        root = int(rest.pop(0)) if has_root and rest and re.match(r"-?\d+\Z", rest[0]) else None
+        if not halves or len(rest) < sum(len(half) for half in halves):
+            return None
+        found: list[Values] = []
+        for half in halves:
+            part, rest = dict(zip(half, rest)), rest[len(half) :]
+            wrong = _number(part.get("#wrong", "N/A"))
+            time = part.get("time", part.get("cputime", "nan"))
+            algbw, busbw = _number(part.get("algbw", "nan")), _number(part.get("busbw", "nan"))
+            found.append(Values(_number(time), algbw, busbw, int(wrong) if math.isfinite(wrong) else None))
+        in_place = found[1] if len(found) > 1 else None
+        return Row(int(words[0]), int(words[1]), words[2], redop, root, found[0], in_place)
+
+    def result(self, collective: str) -> Result:
+        """Return what was read."""
+        errors = self.errors or (self.consequences if self.average is None else [])
+        if self.out_of_bounds:
+            errors = [*errors, f"{self.out_of_bounds} results had wrong values: data was damaged on its way"]
+        network = self.network.network()
+        return Result(
+            collective=collective_of(self.name) or collective_of(collective),
+            version=self.version,
+            nccl=self.nccl or network.nccl,
+            label=self.label,
+            options=self.options,
+            ranks=sorted(self.ranks),
+            rows=self.rows,
+            cputime="cputime" in self.columns,
+            average_busbw=self.average,
+            out_of_bounds=self.out_of_bounds,
+            complete=bool(self.rows) and self.average is not None,
+            errors=list(dict.fromkeys(errors))[:_MOST_MESSAGES],
+            warnings=list(dict.fromkeys(self.warnings))[:_MOST_MESSAGES],
+            network=network,
+        )
+
+
+def _transport(network: str) -> str:
+    name = network.lower()
+    for word, transport in (("libfabric", "ofi"), ("ofi", "ofi"), ("socket", "socket"), ("ib", "ib")):
+        if word in name:
+            return transport
+    return ""
+
+
+def _joined(values: Iterable[str]) -> str:
+    return ",".join(sorted({value for value in values if value}))
+
+
+class _NetworkReader:
+    """What the lines of NCCL_DEBUG have told of the network."""
+
+    # The first group of each is the value; a later line replaces an earlier one.
+    _FACTS = {
+        "plugin": re.compile(r"NET/OFI Initializing (aws-ofi-nccl \S+)"),
+        "libfabric": re.compile(r"NET/OFI Using Libfabric version (\S+)"),
+        "protocol": re.compile(r"NET/OFI Using transport protocol (\w+)"),
+        "loaded": re.compile(r"NET/Plugin *: Loaded net plugin (\S.*?) \(v\d+\)"),
+        "base_tuner": re.compile(r"NET/OFI (Region|Model) base Tuner is chosen"),
+        "tuner": re.compile(r"TUNER/Plugin: Using (?:tuner plugin )?(?!internal)(\S.*?)(?: \(v\d+\))?$"),
+        "no_tuner": re.compile(
+            r"NET/OFI The (tuner) plugin can not be loaded when explicitly|(?:TUNER/Plugin:|tuner) .*(internal) tuner"
+        ),
+    }
+    _PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is (\S+?)(?:, fabric is (\S+))?(?: \(found (\d+) nics?\))?$")
+    _USED = re.compile(r"^(?:Using network|Assigned NET plugin) (\S.*?)(?: to comm)?$")
+    _CHANNEL = re.compile(r"Channel \S+ : .* via NET/([^/]+)/\S+")
+    _WEAK = re.compile(r"^NET/(Socket|IB) *: Using ?\[0\]")
+    _SET = re.compile(r"^((?:NCCL|OFI|FI)_\w+) set by environment to (.*?)\.?$")
+
+    def __init__(self) -> None:
+        self.facts: dict[str, str] = {}
+        self.environment: dict[str, str] = {}
+        self.seen: dict[str, dict[str, set[str]]] = {}
+        self.weak: dict[str, set[str]] = {}
+        self.nics: dict[str, set[int]] = {}
+        self.gdr: set[bool] = set()
+
+    def adopt(self, other: _NetworkReader) -> None:
+        """Take over what another has read before."""
+        self.facts = {**other.facts, **self.facts}
+        self.environment = {**other.environment, **self.environment}
+        self.gdr |= other.gdr
+        for host, kinds in other.seen.items():
+            for kind, values in kinds.items():
+                self._add(host, kind, values)
+        for host, names in other.weak.items():
+            self.weak.setdefault(host, set()).update(names)
+        for host, counts in other.nics.items():
+            self.nics.setdefault(host, set()).update(counts)
+
+    def version(self, text: str) -> None:
+        """Read NCCL's version, which some settings print without a host."""
+        match = _LIBRARY.search(text)
+        if match:
+            self.facts["nccl"], self.facts["cuda"] = match[1], match[2] or ""
+
+    def read(self, host: str, text: str) -> None:
+        """Read one line."""
+        text = text.strip()
+        self.version(text)
+        for name, pattern in self._FACTS.items():
+            match = pattern.search(text)
+            if match:
+                self.facts[name] = next(group for group in match.groups() if group)
+        match = self._PROVIDER.search(text)
+        if match:
+            self._add(host, "provider", {match[1]})
+            self._add(host, "fabric", {match[2] or ""})
+            if match[3]:
+                self.nics.setdefault(host, set()).add(int(match[3]))
+        match = self._USED.match(text)
+        if match:
+            self._add(host, "network", {match[1]})
+        match = self._CHANNEL.search(text)
+        if match:
+            self._add(host, "network", {match[1]})
+            self.gdr.add("/GDRDMA" in text)
+        match = self._WEAK.match(text)
+        if match:
+            self.weak.setdefault(host, set()).add(match[1])
+        match = self._SET.match(text)
+        if match:
+            self.environment[match[1]] = match[2]
+
+    def _add(self, host: str, kind: str, values: set[str]) -> None:
+        self.seen.setdefault(host, {}).setdefault(kind, set()).update(values)
+
+    def _hosts(self) -> Iterator[tuple[str, HostNetwork]]:
+        for host in sorted({*self.seen, *self.weak}):
+            kinds = self.seen.get(host, {})
+            used = kinds.get("network") or (set() if kinds.get("provider") else self.weak.get(host, set()))
+            provider, fabric = _joined(kinds.get("provider", ())), _joined(kinds.get("fabric", ()))
+            yield host, HostNetwork(provider, fabric, min(self.nics.get(host, ()), default=None), _joined(used))
+
+    def network(self) -> Network:
+        """Return what was read."""
+        hosts = dict(self._hosts())
+        used = _joined(name for host in hosts.values() for name in host.network.split(","))
+        facts = self.facts
+        tuner = facts.get("tuner", "")
+        if facts.get("base_tuner"):
+            tuner = f"{facts['base_tuner'].lower()} tuner of aws-ofi-nccl"
+        elif facts.get("no_tuner") and not tuner:
+            tuner = "NCCL's own"
+        return Network(
+            provider=_joined(name for host in hosts.values() for name in host.provider.split(",")),
+            fabric=_joined(name for host in hosts.values() for name in host.fabric.split(",")),
+            nics=min((host.nics for host in hosts.values() if host.nics is not None), default=None),
+            network=used,
+            transport=_joined(_transport(name) for name in used.split(",")),
+            plugin=facts.get("plugin") or facts.get("loaded", ""),
+            libfabric=facts.get("libfabric", ""),
+            protocol=facts.get("protocol", ""),
+            gdr=all(self.gdr) if self.gdr else None,
+            tuner=tuner,
+            nccl=facts.get("nccl", ""),
+            cuda=facts.get("cuda", ""),
+            environment=self.environment,
+            hosts=hosts,
+        )
