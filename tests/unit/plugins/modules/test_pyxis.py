@@ -80,7 +80,7 @@ class Slurm:
         for folder in ("slurm/bin", "slurm/etc", "slurm/include/slurm", "source", "image", "bin", "tmp", "proc"):
             (top / folder).mkdir(parents=True)
         for name in ("srun", "sbatch"):
-            self.program(self.prefix / "bin" / name, CLIENT.format(python=sys.executable))
+            self.program(self.prefix / "bin" / name, CLIENT.format(python=os.path.realpath(sys.executable)))
         self.program(self.prefix / "bin/scontrol", f"#!/bin/sh\necho $* >> {top}/calls\n")
         self.program(top / "bin/gcc", "#!/bin/sh\n")
         (self.prefix / "include/slurm/spank.h").write_text("")
