@@ -1,0 +1,3 @@
+# shellcheck shell=sh
+PATH="/opt/amazon/openmpi/bin/:/opt/amazon/efa/bin/:$PATH"
+export PATH

@@ -1,0 +1,145 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Verifies the detached OpenPGP signature of AWS's installer of EFA, with a key that is known by its fingerprint."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from typing import NamedTuple
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_fetch as fetch
+from ansible_collections.pcluster.postboot.plugins.module_utils import _openpgp
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import Artifact, Settings, public
+from ansible_collections.pcluster.postboot.plugins.module_utils._efa import EfaError
+
+LARGEST = 64 * 1024
+TIMEOUT = 300
+
+
+class Trust(NamedTuple):
+    """Where the signature and the key are, and which key is believed. A sha256 is checked where it is known."""
+
+    signature_url: str = ""
+    signature_sha256: str = ""
+    key_url: str = ""
+    key_sha256: str = ""
+    key_fingerprints: tuple[str, ...] = ()
+    mirrors: tuple[str, ...] = ()
+    upstream: bool = True
+
+
+def _fetch(url: str, sha256: str, what: str, trust: Trust) -> bytes:
+    """Return a small file from the first place that has it."""
+    settings = Settings(state_dir="", mirrors=trust.mirrors, upstream=trust.upstream)
+    failures = []
+    for source in fetch.sources(Artifact(what, url, "", ""), settings):
+        for attempt in range(settings.retries + 1):
+            data = b""
+            try:
+                with contextlib.closing(fetch._chunks(source.url, settings)) as chunks:
+                    for chunk in chunks:
+                        data += chunk
+                        if len(data) > LARGEST:
+                            raise fetch.SourceError(f"it is larger than {LARGEST} bytes")
+                if sha256 and hashlib.sha256(data).hexdigest() != sha256:
+                    raise fetch.SourceError(f"its sha256 is not {sha256}")
+                return data
+            except fetch.SourceError as error:
+                if not error.again or attempt == settings.retries:
+                    failures.append(f"{source}: {error}")
+                    break
+                time.sleep(min(settings.backoff * 2**attempt, fetch.LONGEST_PAUSE))
+    if not trust.upstream:
+        failures.append("upstream: not allowed (common_upstream is false)")
+    raise EfaError(
+        f"no source delivered EFA's {what} {public(url)}: {'; '.join(failures)}; put it into the mirror beside "
+        "the installer, or set efa_verify_signature to false, which leaves the sha256 alone"
+    )
+
+
+def key(trust: Trust) -> bytes:
+    """Return the publisher's key in binary form; refuse any that was not named."""
+    if not trust.key_fingerprints:
+        raise EfaError("efa_key_fingerprints is empty; without one any key would be believed")
+    data = _fetch(trust.key_url, trust.key_sha256, "key", trust)
+    try:
+        allowed = [_openpgp.normalized(text) for text in trust.key_fingerprints]
+        found = _openpgp.fingerprints(data)
+        binary = _openpgp.dearmor(data)
+    except _openpgp.BadKey as error:
+        raise EfaError(f"EFA's key {public(trust.key_url)} cannot be used: {error}") from error
+    strange = [fingerprint for fingerprint in found if fingerprint not in allowed]
+    if strange:
+        raise EfaError(
+            f"EFA's key {public(trust.key_url)} is {', '.join(strange)}, needed is {' or '.join(allowed)}; nothing "
+            "was installed. If AWS has changed its key, compare with its documentation and set efa_key_fingerprints"
+        )
+    return binary
+
+
+def _verifier(folder: str, keyring: str) -> list[str]:
+    """Return the command that verifies: gpgv, or gpg where it is alone and without its agent, as on Amazon Linux."""
+    if shutil.which("gpgv"):
+        return ["gpgv", "--homedir", folder, "--keyring", keyring, "--status-fd", "1"]
+    program = next((name for name in ("gpg", "gpg2") if shutil.which(name)), "")
+    if not program:
+        raise EfaError(
+            "neither gpgv nor gpg is there to verify EFA's signature; install gpgv (Ubuntu), gnupg2 (RHEL, Rocky) or "
+            "gnupg2-minimal (Amazon Linux), or set efa_verify_signature to false, which leaves the sha256 alone"
+        )
+    quiet = ["--batch", "--no-tty", "--no-default-keyring", "--trust-model", "always", "--no-auto-check-trustdb"]
+    return [program, *quiet, "--homedir", folder, "--keyring", keyring, "--status-fd", "1", "--verify"]
+
+
+def verify(trust: Trust, source: str, key_data: bytes) -> list[str]:
+    """See that one of the keys that were asked for has signed the file; return warnings."""
+    signature = _fetch(trust.signature_url, trust.signature_sha256, "signature", trust)
+    with tempfile.TemporaryDirectory(prefix="postboot-efa-") as folder:
+        files = {"key.gpg": key_data, "signature": signature}
+        for name, data in files.items():
+            with open(os.path.join(folder, name), "wb") as stream:
+                stream.write(data)
+        argv = [*_verifier(folder, os.path.join(folder, "key.gpg")), os.path.join(folder, "signature"), source]
+        try:
+            done = subprocess.run(
+                argv,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=TIMEOUT,
+                check=False,
+                env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "HOME": folder},
+            )
+        except subprocess.TimeoutExpired as error:
+            raise EfaError(f"{argv[0]} did not verify EFA's signature within {TIMEOUT} s") from error
+    return _judge(done, [_openpgp.normalized(text) for text in trust.key_fingerprints], trust, source)
+
+
+def _judge(done: subprocess.CompletedProcess[str], allowed: list[str], trust: Trust, source: str) -> list[str]:
+    """Read what gpgv or gpg says for programs: their exit status does not tell who has signed."""
+    status = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("[GNUPG:] ")]
+    words = {line[0] for line in status if line}
+    # The last word is the primary key, also where a subkey has signed.
+    valid = any(line[0] == "VALIDSIG" and line[-1] in allowed for line in status if line)
+    if valid and words & {"GOODSIG", "EXPKEYSIG"} and not words & {"BADSIG", "ERRSIG", "EXPSIG", "REVKEYSIG"}:
+        expired = "EXPKEYSIG" in words
+        return [f"EFA's key {public(trust.key_url)} has expired; what it signed is accepted"] if expired else []
+    signers = [line[-1] for line in status if line and line[0] in ("VALIDSIG", "NO_PUBKEY")]
+    if "BADSIG" in words:
+        why = "the signature is not that of these bytes"
+    elif signers and not valid:
+        why = f"it was made with the key {signers[-1]}, needed is {' or '.join(allowed)}"
+    else:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        why = lines[-1] if lines else f"the verification ended with {done.returncode}"
+    raise EfaError(
+        f"EFA's signature {public(trust.signature_url)} does not verify {source}: {why}; nothing was installed. "
+        "Compare efa_version and efa_sha256 with what AWS publishes"
+    )

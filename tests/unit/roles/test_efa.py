@@ -1,0 +1,125 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What efa works out from the facts of a node, with Ansible's own templating, and which of its options can be meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+
+from ansible_collections.pcluster.postboot.plugins.action import check_variables
+
+Variables = Callable[..., Callable[[str], Any]]
+
+
+def facts(efa: str | None = None, count: int = 2, pci: int = 2, **more: Any) -> dict[str, Any]:
+    node = {
+        "architecture": "x86_64",
+        "image_build": False,
+        "node_type": "compute",
+        "node_name": "gpu-st-p5-1",
+        "instance_type": "p5.48xlarge",
+        "os": {"family": "debian", "id": "ubuntu"},
+        "gpus": {"count": 8},
+        "efa": {"count": count, "pci_count": pci},
+        "slurm": {"prefix": "/opt/slurm"},
+        "components": {"efa": efa},
+    }
+    return {**node, **more}
+
+
+@pytest.fixture
+def variables(repo: Path) -> Variables:
+    """variables(node, **more) returns a function that works out a variable."""
+
+    def make(node: dict[str, Any] | None = None, **more: Any) -> Any:
+        everything: dict[str, Any] = {}
+        for role in ("common", "efa"):
+            for part in ("defaults", "vars"):
+                everything.update(yaml.safe_load((repo / f"roles/{role}/{part}/main.yml").read_text()) or {})
+        everything.update(more, ansible_facts={"pcluster": node or facts()})
+        trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
+        templar = Templar(loader=DataLoader(), variables=trusted)
+        return lambda name: templar.template(check_variables._trusted("{{ " + name + " }}"))
+
+    return make
+
+
+@pytest.mark.parametrize(("count", "pci", "enabled"), [(2, 2, True), (0, 2, True), (0, 0, False)])
+def test_nodes_with_a_device_get_it(variables: Variables, count: int, pci: int, enabled: bool) -> None:
+    assert variables(facts(count=count, pci=pci))("efa_enabled") is enabled
+
+
+@pytest.mark.parametrize(
+    ("efa", "upgrade", "needed"),
+    [
+        (None, False, ["efa"]),
+        ("1.49.0", False, []),
+        ("1.49.0", True, ["efa"]),
+        ("1.9.0", "yes", ["efa"]),
+        ("1.50.0", True, []),
+        ("1.51.0", True, []),
+        ("unknown", True, ["efa"]),
+        ("unknown", False, []),
+    ],
+)
+def test_only_what_is_needed_needs_a_hash(
+    variables: Variables, efa: str | None, upgrade: bool | str, needed: list[str]
+) -> None:
+    assert variables(facts(efa), efa_upgrade=upgrade)("__efa_downloads") == needed
+
+
+def test_where_it_comes_from(variables: Variables) -> None:
+    value = variables(efa_base_url="https://example.org", efa_version="1.51.0")
+    assert value("__efa_url") == "https://example.org/aws-efa-installer-1.51.0.tar.gz"
+    assert value("__efa_signature_url") == "https://example.org/aws-efa-installer-1.51.0.tar.gz.sig"
+    assert value("__efa_key_url") == "https://example.org/aws-efa-installer.key"
+    (artifact,) = value("__efa_artifacts")
+    # The facts of a node take a receipt called efa for what is installed.
+    assert artifact["name"] not in ("efa", "aws_ofi_nccl")
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ({}, []),
+        ({"efa_minimal": True}, ["--minimal"]),
+        ({"efa_mpi": ["openmpi5"]}, ["--mpi=openmpi5"]),
+        ({"efa_mpi": []}, ["--skip-mpi"]),
+        ({"efa_mpi": ["openmpi5", "openmpi4"], "efa_installer_options": ["--skip-kmod"]}, ["--skip-kmod"]),
+    ],
+)
+def test_its_options(variables: Variables, settings: dict[str, Any], options: list[str]) -> None:
+    assert variables(**settings)("__efa_options") == ["--no-verify", *options]
+
+
+def test_jobs_are_asked_for_where_they_run(variables: Variables) -> None:
+    asked = variables()("__efa_busy")
+    assert (asked[0], asked[-1]) == ("/opt/slurm/bin/squeue", "--nodelist=gpu-st-p5-1")
+    assert variables(facts(slurm={"prefix": None}))("__efa_busy") == []
+    assert variables(facts(node_type="head"))("__efa_busy") == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ({"efa_installer_options": ["--uninstall"]}, "efa_installer_options is"),
+        ({"efa_mpi": ["openmpi6"]}, "efa_mpi is"),
+        ({"efa_sha256": {"noarch": ""}}, "efa_sha256['noarch'] is not set; needed: the 64 hexadecimal digits"),
+        ({"efa_upgrades": True}, "efa_upgrades is no variable of role efa: did you mean efa_upgrade?"),
+        ({"efa_signature_sha256": {"noarch": ""}}, ""),
+    ],
+)
+def test_mistakes_are_named_before_anything_is_touched(setting: dict[str, Any], says: str) -> None:
+    action = check_variables.ActionModule.__new__(check_variables.ActionModule)
+    action._templar = Templar(loader=DataLoader(), variables={})
+    node = facts()
+    checker = action._checker(check_variables.read_roles(), {"ansible_facts": {"pcluster": node}, **setting})
+    assert checker.run(["efa"], node, bool)["efa"].run
+    assert [line[: len(says)] for line in checker.errors] == ([says] if says else [])
