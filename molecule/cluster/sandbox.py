@@ -20,6 +20,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from functools import cached_property
 from pathlib import Path
@@ -138,6 +139,7 @@ class Sandbox:
 
     def mirror(self) -> None:
         """Fill the mirror's directory with every file that an upstream site would serve."""
+        self.download()
         pins = self.state / "mirror/pins.json"
         before = json.loads(pins.read_text())["signing_key"] if pins.exists() else None
         line = [HERE / "mirror/build.sh", self.state / "mirror", self.image["base"]]
@@ -152,6 +154,35 @@ class Sandbox:
                 sys.exit(
                     "the mirror has a new signing key, which the running nodes do not know: make sandbox-down first"
                 )
+
+    def download(self) -> None:
+        """Fetch what no distribution has, the wheel of NCCL that the role pins, and keep it in the cache."""
+        sys.path.insert(0, str(ROOT / "scripts"))
+        import pins
+
+        machine = platform.machine()
+        found, variables = pins.pins_of(ROOT / "roles/nccl")
+        url = pins.work_out("__nccl_cu13_url", variables, machine)
+        digest = next(pin.recorded for pin in found if str(pin) == f"nccl_cu13_sha256['{machine}']")
+        cache = self.state / "cache/downloads"
+        wheel = cache / url.split("://", 1)[1]
+        if wheel.exists():
+            return
+        for former in cache.rglob("nvidia_nccl_cu13-*"):
+            former.unlink()
+        name, version = wheel.name.split("-")[:2]
+        with tempfile.TemporaryDirectory(dir=self.state) as folder:
+            wanted = Path(folder) / "requirements.txt"
+            wanted.write_text(f"{name}=={version} --hash=sha256:{digest}\n")  # pip refuses any other
+            how = ("--quiet", "--no-deps", "--require-hashes", "--only-binary=:all:", "--platform")
+            line = [sys.executable, "-m", "pip", "download", *how, wheel.stem.split("-")[-1]]
+            line += ["--dest", folder, "--requirement", str(wanted)]
+            done = subprocess.run(line, stderr=subprocess.PIPE, text=True, check=False)
+            if done.returncode:
+                sys.exit(f"{wheel.name} could not be downloaded from the package index: {done.stderr.strip()}")
+            wheel.parent.mkdir(parents=True, exist_ok=True)
+            (Path(folder) / wheel.name).rename(wheel)
+        print(f"fetched {wheel.name}")
 
     def services(self) -> None:
         """Start the AWS API, the mirror and the container registry, and wait until they answer."""

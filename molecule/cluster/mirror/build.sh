@@ -6,12 +6,14 @@
 #
 # Newest versions come from Debian's unstable suite (their binaries need glibc 2.34 only); the container programs from the base's own suite.
 # The signatures count, not their age: a machine's distribution mirror may be a snapshot.
+# What only a package index has, sandbox.py has put into the cache, at /<host>/<path>: it is served as it is.
 # pins.json says which versions and sha256 resulted: the sandbox's variables read it, as a user's group_vars would hold `make pins`.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 mirror=$(realpath -m "$1") image=$2
 key=$(dirname "$mirror")/cache/signing-key
-stamp=$(cd "$here/.." && find mirror standins -type f -not -name '*.pyc' | sort | xargs sha256sum | sha256sum | cut -c1-16)-$image
+downloads=$(dirname "$mirror")/cache/downloads
+stamp=$( (cd "$here/.." && find mirror standins -type f -not -name '*.pyc' | sort | xargs sha256sum; cd "$downloads" && find . -type f | sort) | sha256sum | cut -c1-16)-$image
 [ "$(cat "$mirror/.stamp" 2> /dev/null)" = "$stamp" ] && exit 0
 rm -rf "$mirror" && mkdir -p "$mirror" "$key" && chmod 0700 "$key"
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
@@ -33,7 +35,10 @@ cd "$work/debs"
 APT_CONFIG="$work/apt.conf" apt-get update -qq
 APT_CONFIG="$work/apt.conf" apt-get download -qq prometheus promtool prometheus-node-exporter
 apt-get download -qq -o APT::Sandbox::User=root docker.io containerd runc tini libdevmapper1.02.1 busybox-static
+# libfabric with its headers, and what it needs that a node has not.
+apt-cache depends --recurse --important libfabric1 | grep -oE '^(ibverbs-providers|lib(fabric1|ibverbs1|rdmacm1|psm2-2|psm-infinipath1|nl(-route)?-3-200)(t64)?)$' | sort -u |
+  xargs apt-get download -qq -o APT::Sandbox::User=root libfabric-dev
 podman run --rm --network none --volume "$work/debs:/debs:ro" --volume "$mirror:/srv/mirror" --volume "$here:/mirror:ro" \
-  --volume "$here/../standins:/standins:ro" --volume "$key:/signing-key" "$image" bash /mirror/fill.sh
+  --volume "$here/../standins:/standins:ro" --volume "$downloads:/downloads:ro" --volume "$key:/signing-key" "$image" bash /mirror/fill.sh
 echo "$stamp" > "$mirror/.stamp"
 echo "filled the mirror: $(jq -r 'to_entries | map("\(.key) \(.value.version // "")") | join(", ")' "$mirror/pins.json")"

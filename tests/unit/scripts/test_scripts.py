@@ -319,5 +319,3 @@ def test_publishers_write_their_lists_in_many_ways(text: str, found: str) -> Non
 def test_a_list_that_does_not_name_the_file_proves_nothing(text: str) -> None:
     with pytest.raises(pins.PinError, match=r"does not name tool\.tgz"):
         pins.published(text, "tool.tgz")
-
-

@@ -1,0 +1,216 @@
+# Copyright (c) 2026 The pcluster.postboot contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""NCCL: NVIDIA's own build, published once, found by shells, by steps that no shell submitted, and in containers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from testinfra.host import Host
+
+On = Callable[[str], Host]
+Play = Callable[..., subprocess.CompletedProcess[str]]
+
+HOME = "/fsx/nccl/current"
+LINKER = "/etc/ld.so.conf.d/00-pcluster-postboot-nccl.conf"
+HOOK = "/etc/enroot/hooks.d/70-nccl-shared.sh"
+GPU = "gpu-st-p5-1"
+WITH = ["head", "login", GPU, "el-head"]
+WITHOUT = ["cpu-st-c5-1", "el-cpu-st-c5-1"]
+IMAGE = "/fsx/containers/test-nccl.sqsh"
+CUDA = "/usr/local/test-cuda"
+ONE = ("--tags", "nccl", "--limit", f"head,login,{GPU}")
+# What a program finds: NCCL's version, and what NCCL itself has set from /etc/nccl.conf once it is asked for anything.
+PROBE = """import ctypes
+nccl, libc = ctypes.CDLL("libnccl.so.2"), ctypes.CDLL(None)
+libc.getenv.restype = ctypes.c_char_p
+found = ctypes.c_int()
+nccl.ncclGetVersion(ctypes.byref(found))
+def told(name): return (libc.getenv(name) or b"unset").decode()
+before = told(b"NCCL_SOCKET_IFNAME")
+nccl.ncclGetUniqueId(ctypes.create_string_buffer(128))
+print(found.value, told(b"LD_LIBRARY_PATH"), before, told(b"NCCL_SOCKET_IFNAME"))
+"""
+
+
+def as_user(host: Host, user: str, line: str, timeout: int = 60) -> Any:
+    return host.run(f"timeout {timeout} su - {user} -c %s", line)
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    return " ".join((done.stdout + done.stderr).split())
+
+
+@pytest.fixture(scope="module")
+def probe(on: On) -> Iterator[str]:
+    path = "/home/alice/test-nccl.py"
+    on("head").check_output("printf %%s %s > " + path, PROBE)
+    yield f"/usr/bin/python3 -I {path}"
+    on("head").run(f"rm -f {path} /home/alice/test-nccl.out")
+
+
+@pytest.fixture(scope="module")
+def image(on: On) -> Iterator[str]:
+    """An image that has an LD_LIBRARY_PATH of its own."""
+    on("head").check_output(
+        "d=$(mktemp -d) && curl -sf http://mirror/sandbox/busybox.tar | tar x -C $d && cd $d "
+        "&& mkdir -p etc tmp proc sys dev run && chmod 1777 tmp && echo LD_LIBRARY_PATH=/image/lib > etc/environment "
+        f"&& mksquashfs . {IMAGE} -noappend -quiet && chmod 644 {IMAGE} && rm -r $d"
+    )
+    yield IMAGE
+    on("head").run(f"rm -f {IMAGE}")
+
+
+@pytest.fixture
+def mended(play: Play) -> Iterator[None]:
+    """Whatever a test did, the next run puts it right."""
+    yield
+    done = play(*ONE)
+    assert done.returncode == 0, done.stdout
+
+
+# What there is
+
+
+@pytest.mark.parametrize("name", ["head", "el-head"])
+def test_the_real_library_is_published_once(on: On, name: str) -> None:
+    host = on(name)
+    pins = json.loads(host.check_output("curl -sf http://mirror/pins.json"))
+    version = pins["nccl"]["version"]
+    machine = host.check_output("uname -m")
+    assert host.check_output(f"readlink {HOME}") == f"{version}-cuda13-{machine}"
+    manifest = json.loads(host.file(f"{HOME}/manifest.json").content_string)
+    assert (manifest["builder"], manifest["inputs"]["method"]) == (host.check_output("hostname"), "package")
+    assert manifest["files"]["lib/libnccl.so"] == {"link": "libnccl.so.2"}
+    # NVIDIA's own file, and its headers down to the deepest.
+    assert manifest["files"]["lib/libnccl.so.2"]["size"] > 100 << 20
+    assert any(path.count("/") > 4 for path in manifest["files"] if path.startswith("include/"))
+    assert host.file("/fsx/nccl/.nccl_version").content_string == f"{version}\n"
+    assert host.check_output("find /fsx/nccl -maxdepth 1 -name '.stage-*'") == ""
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_a_node_without_a_gpu_has_nothing_of_it(on: On, name: str) -> None:
+    for path in (LINKER, HOOK, "/etc/nccl.conf", "/etc/profile.d/nccl-shared.sh"):
+        assert not on(name).file(path).exists, path
+
+
+# Who finds it
+
+
+@pytest.mark.parametrize("name", WITH)
+def test_a_login_shell_and_a_program_without_one(on: On, name: str) -> None:
+    done = as_user(on(name), "alice", "echo $LD_LIBRARY_PATH $NCCL_SOCKET_IFNAME $NCCL_DEBUG")
+    assert done.stdout.split() == [f"{HOME}/lib", "^docker,lo,veth", "WARN"]
+    assert done.stderr == ""
+    found = on(name).check_output("env -i /usr/bin/python3 -I -c %s", PROBE).split()
+    assert found[1:] == ["unset", "unset", "^docker,lo,veth"]
+    assert int(found[0]) > 20000
+
+
+def test_a_step_of_a_login_shell(on: On, probe: str) -> None:
+    done = as_user(on("login"), "alice", f"srun -w {GPU} {probe}")
+    assert done.stdout.split()[1:] == [f"{HOME}/lib", "^docker,lo,veth", "^docker,lo,veth"], done.stderr
+
+
+def test_a_step_that_no_login_shell_has_submitted(on: On, probe: str) -> None:
+    host = on("head")
+    line = f"runuser -u alice -- env -i /opt/slurm/bin/srun -w {GPU}"
+    assert host.check_output(f"{line} {probe}").split()[1:] == ["unset", "unset", "^docker,lo,veth"]
+    batch = f"runuser -u alice -- env -i PATH=/usr/bin:/bin /opt/slurm/bin/sbatch --wait -w {GPU}"
+    host.check_output(f"{batch} --output=/home/alice/test-nccl.out --wrap '/opt/slurm/bin/srun {probe}'")
+    found = host.file("/home/alice/test-nccl.out").content_string.split()
+    assert found[1:] == ["unset", "unset", "^docker,lo,veth"]
+
+
+def test_a_container_has_it_when_its_job_says_so(on: On, image: str) -> None:
+    inside = "'cat /fsx/nccl/.nccl_version; echo $LD_LIBRARY_PATH $NCCL_DEBUG; echo x > /fsx/nccl/x'"
+    line = f"srun -w {GPU} --container-image={image} sh -c {inside}"
+    done = as_user(on("login"), "alice", f"NCCL_SHARED=1 {line}")
+    version, paths = done.stdout.splitlines()
+    assert version == on("login").file("/fsx/nccl/.nccl_version").content_string.strip()
+    assert paths.split()[0].startswith(f"{HOME}/lib:")
+    assert paths.split()[0].endswith(":/image/lib")
+    assert paths.split()[1] == "WARN"
+    assert "Read-only file system" in done.stderr
+    done = as_user(on("login"), "alice", line)
+    assert done.stdout.split() == ["/image/lib", "WARN"], done.stderr
+
+
+# What goes wrong
+
+
+@pytest.mark.usefixtures("mended")
+def test_what_a_person_has_written_stays_and_a_lost_cache_is_made_anew(on: On, play: Play) -> None:
+    host = on(GPU)
+    host.check_output("printf 'NCCL_DEBUG=INFO\\n' | cat - /etc/nccl.conf > /tmp/conf && mv /tmp/conf /etc/nccl.conf")
+    host.check_output(f"mv {LINKER} /tmp/linker && ldconfig -X && mv /tmp/linker {LINKER}")
+    assert host.run("env -i /usr/bin/python3 -I -c %s", PROBE).rc != 0
+    try:
+        done = play("--tags", "nccl", "--limit", GPU)
+        assert done.returncode == 0, done.stdout
+        names = [line.split("=")[0] for line in host.file("/etc/nccl.conf").content_string.splitlines() if "=" in line]
+        assert sorted(names) == ["NCCL_DEBUG", "NCCL_SOCKET_IFNAME"]
+        assert host.run("env -i /usr/bin/python3 -I -c %s", PROBE).rc == 0
+    finally:
+        host.run("sed -i 1d /etc/nccl.conf")
+
+
+@pytest.mark.usefixtures("mended")
+def test_a_node_to_which_nobody_publishes_says_so_in_one_line(on: On, play: Play) -> None:
+    done = play("--tags", "nccl", "--limit", GPU, "-e", json.dumps({"nccl_dir": "/fsx/test-nccl", "nccl_wait": 10}))
+    assert done.returncode != 0
+    assert (
+        "is not in /fsx/test-nccl yet, and 10 s were waited for it; needed is that the head node publishes it: run the "
+        "playbook there, with the same variables"
+    ) in said(done)
+    # What it has still works.
+    assert on(GPU).run("env -i /usr/bin/python3 -I -c %s", PROBE).rc == 0
+    assert not on(GPU).file("/fsx/test-nccl").exists
+
+
+def test_from_source(on: On, play: Play) -> None:
+    """A stand-in's source, with a program in the place of CUDA's compiler that fails first."""
+    head = on("head")
+    pins = json.loads(head.check_output("curl -sf http://mirror/pins.json"))["nccl"]["source"]
+    given = json.dumps(
+        {"nccl_method": "source", "nccl_cuda_home": CUDA, "nccl_source_sha256": {"noarch": pins["sha256"]}}
+    )
+    before = head.check_output(f"readlink {HOME}")
+    compilers = ("/usr/local/bin/g++", f"{CUDA}/bin/nvcc")
+    try:
+        head.check_output(f"mkdir -p {CUDA}/bin")
+        for path in compilers:
+            head.check_output(f"printf '#!/bin/sh\\necho error: no luck; exit 3\\n' > {path} && chmod +x {path}")
+        done = play(*ONE, "-e", given)
+        assert done.returncode != 0
+        assert "error: no luck; its log is /fsx/nccl/logs/" in said(done)
+        assert "and the node that builds has failed in this run" in said(done)  # for which the others did not wait
+        assert head.check_output(f"readlink {HOME}") == before
+        for path in compilers:
+            head.check_output(f"printf '#!/bin/sh\\necho compiler 1.0\\n' > {path}")
+        done = play(*ONE, "-e", given)
+        assert done.returncode == 0, done.stdout
+        assert head.check_output(f"readlink {HOME}").startswith(f"{pins['version']}-cuda13-")
+        assert on(GPU).check_output("env -i /usr/bin/python3 -I -c %s", PROBE.replace("nccl.ncclGetU", "#")).split()
+        # The one before lies beside it, and a node that wants that one is told.
+        assert head.file(f"/fsx/nccl/{before}/manifest.json").exists
+        done = play("--tags", "nccl", "--limit", GPU)
+        assert "needed is one nccl_version for all nodes of the cluster" in said(done)
+    finally:
+        head.run(f"rm -rf {CUDA} {' '.join(compilers)}")
+    done = play(*ONE)
+    assert done.returncode == 0, done.stdout
+    assert head.check_output(f"readlink {HOME}") == before
+    head.check_output(f"rm -r /fsx/nccl/{pins['version']}-cuda13-*")
+
+
+def test_an_image_build_has_nothing_to_do(play: Play) -> None:
+    facts = {"image_build": True, "node_type": None}
+    done = play("--tags", "nccl", "--limit", "head", "-e", json.dumps({"common_node_overrides": facts}))
+    assert done.returncode == 0, done.stdout
+    assert "skipped on head: nccl" in done.stdout

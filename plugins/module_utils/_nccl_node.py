@@ -1,0 +1,239 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Lets the programs of a node find the NCCL that its cluster shares.
+
+A login shell sources a file, and hands on what that sets. What no login shell has started finds the library through
+the cache of the dynamic linker, and its settings through NCCL's own /etc/nccl.conf. A container gets both by a hook.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _validated_files as validated
+
+ETC = "/etc"
+# The linker takes the first directory that has a library, and these files in their order: before the one with which the
+# EFA installer names its own plugin, as another plugin is published only where that one is too old.
+LINKER = "ld.so.conf.d/00-pcluster-postboot-nccl.conf"
+CONF, PROFILE, HOOK = "nccl.conf", "profile.d/nccl-shared.sh", "enroot/hooks.d/70-nccl-shared.sh"
+LIBRARY = "libnccl.so.2"
+LONGEST = 1023  # how much of a name or a value NCCL reads
+TIMEOUT = 60
+_BEGIN, _END = "# BEGIN pcluster.postboot", "# END pcluster.postboot"
+_HEAD = "# Written by pcluster.postboot.nccl."
+_ASK = (
+    "import ctypes, sys; found = ctypes.c_int(); "
+    "print(ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(found)) or found.value)"
+)
+
+
+class NcclError(Exception):
+    """What is wrong, on one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class Request(NamedTuple):
+    """What is asked for; the module's documentation tells what each part means."""
+
+    home: str
+    version: str = ""
+    plugins: tuple[str, ...] = ()
+    environment: Mapping[str, str] = {}
+    profile: str = ""
+    hook: str = ""
+    check: bool = False
+
+
+class Outcome(NamedTuple):
+    """What was done, or in check mode would be."""
+
+    changed: bool
+    diff: list[dict[str, str]]
+    library: str
+    kept: list[str]
+
+
+# --- /etc/nccl.conf --------------------------------------------------------------------------------------------------
+
+
+def _refuse_unreadable(environment: Mapping[str, str]) -> None:
+    """Refuse what NCCL would read as something else."""
+    for name, value in environment.items():
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            raise NcclError(f"nccl_environment has {name!r}; needed is the name of a variable, such as NCCL_DEBUG")
+        if "\n" in value or len(value.encode()) > LONGEST:
+            told = f"{value[:40]!r}{'…' if len(value) > 40 else ''}"
+            raise NcclError(f"nccl_environment[{name}] is {told}; needed is one line of {LONGEST} bytes at most")
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as stream:
+            return stream.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+
+
+def settings(text: str, environment: Mapping[str, str]) -> tuple[str, list[str]]:
+    """Return NCCL's configuration with our settings at its end, and the names that it sets already.
+
+    NCCL takes the first line that sets a name. Where a person has set one, ours would only mislead.
+    """
+    lines, inside = [], False
+    for line in text.splitlines(keepends=True):
+        inside = inside or line.startswith(_BEGIN)
+        if not inside:
+            lines.append(line)
+        inside = inside and not line.startswith(_END)
+    theirs = {line.split("=", 1)[0] for line in lines if "=" in line and not line.startswith("#")}
+    ours = [f"{name}={value}\n" for name, value in environment.items() if name not in theirs]
+    if ours:
+        if lines and not lines[-1].endswith("\n"):
+            lines[-1] += "\n"
+        lines += [f"{_BEGIN}: nccl_environment\n", *ours, f"{_END}\n"]
+    return "".join(lines), [name for name in environment if name in theirs]
+
+
+# --- the dynamic linker ----------------------------------------------------------------------------------------------
+
+
+def directories(request: Request) -> list[str]:
+    """Return where the linker has to look: NCCL's own directory, and those plugins' that are there."""
+    return [os.path.join(request.home, "lib"), *(path for path in request.plugins if os.path.isdir(path))]
+
+
+def _libraries(folders: list[str]) -> dict[str, str]:
+    """Return which file each library's name has to lead to."""
+    found: dict[str, str] = {}
+    for folder in folders:
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+            if name == LIBRARY or re.fullmatch(r"libnccl-\w+\.so", name):
+                found.setdefault(name, os.path.join(folder, name))
+    return found
+
+
+def _ldconfig(*arguments: str) -> str:
+    program = shutil.which("ldconfig", path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]))
+    if program is None:
+        raise NcclError("ldconfig is not in /sbin, /usr/sbin or PATH; needed is the one of the C library")
+    done = subprocess.run(
+        [program, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        timeout=TIMEOUT,
+        check=False,
+        env={**os.environ, "LC_ALL": "C"},
+    )
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise NcclError(f"ldconfig ended with {done.returncode}: {said}")
+    return done.stdout
+
+
+def _strays(wanted: Mapping[str, str]) -> list[str]:
+    """Return the libraries for which the linker's cache has another file first, and NCCL itself where it has none."""
+    cached: dict[str, str] = {}
+    for line in _ldconfig("-p").splitlines():
+        name, arrow, path = line.partition(" => ")
+        if arrow:
+            cached.setdefault(name.split()[0], path.strip())
+    # Under which of its names a plugin is cached depends on how it was built.
+    return [
+        f"{name} leads to {cached.get(name, 'nothing')}"
+        for name, path in wanted.items()
+        if cached.get(name, path if name != LIBRARY else "") != path
+    ]
+
+
+def _loaded_version() -> str:
+    """Return the version of the NCCL that a program without any settings loads."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("LD_")}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", _ASK, LIBRARY],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=TIMEOUT,
+            check=False,
+            env=clean,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NcclError(f"{LIBRARY} did not load within {TIMEOUT} s; look at the shared file system") from error
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
+        raise NcclError(f"{LIBRARY} does not load on this node: {said}")
+    number = int(done.stdout)
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+# --- all of it -------------------------------------------------------------------------------------------------------
+
+
+def _files(request: Request) -> tuple[validated.Request, list[str]]:
+    conf = _read(os.path.join(ETC, CONF))
+    told, kept = settings(conf, request.environment)
+    linker = "".join(f"{path}\n" for path in (_HEAD, *directories(request)))
+    files = [validated.Wanted(LINKER, linker), validated.Wanted(PROFILE, request.profile)]
+    purge = [HOOK]
+    if told:
+        files.append(validated.Wanted(CONF, told, source="nccl_environment"))
+    elif conf:
+        purge.append(CONF)  # nothing but ours was in it
+    if request.hook:
+        files.append(validated.Wanted(HOOK, request.hook, mode="0755"))
+    return validated.Request(ETC, tuple(files), purge=tuple(purge), check=request.check), kept
+
+
+def _require_library(request: Request) -> None:
+    path = os.path.join(request.home, "lib", LIBRARY)
+    if not os.path.exists(path):
+        raise NcclError(
+            f"{path} is not there; needed is the NCCL that the node which builds publishes: run there first"
+        )
+
+
+def _refresh(wanted: Mapping[str, str]) -> None:
+    """Make the linker's cache anew. It is not to touch links, as the directories belong to the whole cluster."""
+    _ldconfig("-X")
+    strays = _strays(wanted)
+    if strays:
+        raise NcclError(
+            f"after ldconfig, {' and '.join(strays)}; needed is {' and '.join(wanted.values())}: look for what comes "
+            f"before {os.path.join(ETC, LINKER)}"
+        )
+
+
+def apply(request: Request) -> Outcome:
+    """Do it."""
+    _refuse_unreadable(request.environment)
+    if not request.check:
+        _require_library(request)
+    wanted, kept = _files(request)
+    files = validated.apply(wanted)
+    libraries = _libraries(directories(request))
+    strays = _strays(libraries)
+    diff = [*files.diff, *({"prepared": f"ld.so.cache: {stray}\n"} for stray in strays)]
+    if request.check:
+        return Outcome(bool(diff), diff, "", kept)
+    if strays or LINKER in files.written:
+        _refresh(libraries)
+    library = _loaded_version()
+    if request.version and library != request.version:
+        raise NcclError(
+            f"programs of this node load NCCL {library} from {request.home}, and nccl_version is {request.version}; "
+            "needed is one nccl_version for all nodes of the cluster"
+        )
+    return Outcome(bool(diff), diff, library, kept)

@@ -1,0 +1,327 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What nccl works out from the facts of a node, and what its files do in a shell and in a container."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+
+from ansible_collections.pcluster.postboot.plugins.action import check_variables
+
+Value = Callable[[str], Any]
+Variables = Callable[..., Value]
+SHELLS = [shell for shell in ("dash", "bash", "zsh") if any(Path(f, shell).exists() for f in ("/bin", "/usr/bin"))]
+
+
+@pytest.fixture
+def variables(repo: Path) -> Variables:
+    """variables(node type, gpus=…, cuda=…, facts=…, **more) returns a function that works out a variable or text."""
+
+    def make(
+        kind: str = "head", gpus: int = 0, cuda: str | None = None, facts: dict[str, Any] | None = None, **more: Any
+    ) -> Value:
+        everything: dict[str, Any] = {}
+        for role in ("common", "nccl"):
+            for part in ("defaults", "vars"):
+                everything.update(yaml.safe_load((repo / f"roles/{role}/{part}/main.yml").read_text()) or {})
+        node = {
+            "node_type": kind,
+            "node_name": "ip-10-0-0-5",
+            "cluster": "main",
+            "architecture": "x86_64",
+            "image_build": False,
+            "os": {"family": "debian"},
+            "mounts": {"wanted": [], "found": [{"path": "/fsx"}], "missing": []},
+            "gpus": {"count": gpus},
+            "efa": {"count": 0},
+            "slurm": {"prefix": "/opt/slurm"},
+            "components": {"cuda": cuda},
+        }
+        host = {"inventory_hostname": "one", "ansible_managed": "x", "ansible_check_mode": False}
+        everything.update({**host, **more, "ansible_facts": {"pcluster": {**node, **(facts or {})}}})
+        trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
+        templar = Templar(loader=DataLoader(), variables=trusted)
+
+        def work_out(name: str) -> Any:
+            text = name if "\n" in name else "{{ " + name + " }}"
+            return templar.template(check_variables._trusted(text))
+
+        return work_out
+
+    return make
+
+
+# Which node does what
+
+
+@pytest.mark.parametrize(
+    ("kind", "builder", "is_it"),
+    [
+        ("head", "", True),
+        ("login", "", False),
+        ("compute", "", False),
+        ("head", "gpu-st-p5-1", False),
+        ("compute", "ip-10-0-0-5", True),
+        ("compute", "one", True),
+        (None, "", False),
+    ],
+)
+def test_who_builds(variables: Variables, kind: str, builder: str, is_it: bool) -> None:
+    assert variables(kind, common_builder=builder)("__common_builder") is is_it
+    assert variables(kind, common_builder=builder, facts={"image_build": True})("__common_builder") is False
+    assert bool(variables(kind, common_builder=builder)("__nccl_downloads")) is is_it
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "gets"),
+    [
+        ("head", {}, True),
+        ("login", {}, True),
+        ("compute", {}, False),
+        ("compute", {"gpus": 8}, True),
+        ("compute", {"common_builder": "one"}, True),
+        ("head", {"facts": {"image_build": True}}, False),
+        ("head", {"facts": {"mounts": {"wanted": [], "found": [], "missing": []}}}, False),
+    ],
+)
+def test_who_gets_it(variables: Variables, kind: str, given: dict[str, Any], gets: bool) -> None:
+    assert variables(kind, **given)("nccl_enabled") is gets
+
+
+# What is published
+
+
+@pytest.mark.parametrize(
+    ("cuda", "more", "release", "file"),
+    [
+        ("12.8.1", {}, "2.32.3-cuda12-x86_64", "nccl_cu12"),
+        ("13.3.1", {}, "2.32.3-cuda13-x86_64", "nccl_cu13"),
+        (None, {}, "2.32.3-cuda13-x86_64", "nccl_cu13"),
+        ("unknown", {}, "2.32.3-cuda13-x86_64", "nccl_cu13"),
+        ("13.0", {"nccl_method": "source"}, "2.30.7-1-cuda13-x86_64", "nccl_source"),
+        ("13.0", {"nccl_cuda": 12, "nccl_version": "2.29.2"}, "2.29.2-cuda12-x86_64", "nccl_cu12"),
+    ],
+)
+def test_the_release_and_its_download(
+    variables: Variables, cuda: str | None, more: dict[str, Any], release: str, file: str
+) -> None:
+    value = variables(cuda=cuda, **more)
+    assert value("__nccl_release_dir") == f"/fsx/nccl/{release}"
+    assert value("__nccl_downloads") == [file]
+    assert value("__nccl_problems") == []
+    assert release.startswith(str(value("__nccl_inputs")["version"]))
+
+
+def test_where_the_downloads_are(variables: Variables) -> None:
+    value = variables(facts={"architecture": "aarch64"})
+    pypi = "https://files.pythonhosted.org/packages/py3/n"
+    for major in (12, 13):
+        assert value(f"__nccl_cu{major}_url") == (
+            f"{pypi}/nvidia-nccl-cu{major}/nvidia_nccl_cu{major}-2.32.3-py3-none-manylinux_2_27_aarch64.whl"
+        )
+    # Each has the version of its own method, whichever is chosen.
+    assert value("__nccl_source_url").endswith("/NVIDIA/nccl/archive/refs/tags/v2.30.7-1.tar.gz")
+    value = variables(nccl_method="source", nccl_version="2.31.1-1")
+    assert value("__nccl_source_url").endswith("/v2.31.1-1.tar.gz")
+    assert "-2.32.3-" in value("__nccl_cu13_url")
+
+
+def test_a_source_is_compiled_for_the_gpus_that_are_named(variables: Variables) -> None:
+    value = variables(cuda="13.0", nccl_method="source", nccl_cuda_architectures=[80, 90])
+    make = value("__nccl_steps")["source"][0]
+    assert (
+        "NVCC_GENCODE=-gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=sm_90 "
+        "-gencode=arch=compute_90,code=compute_90"
+    ) in make
+    assert {"--directory={source}", "--jobs={jobs}", "BUILDDIR={scratch}/build"} <= set(make)
+    assert value("__nccl_inputs")["cuda_architectures"] == [80, 90]
+    assert value("__nccl_needs")[0] == "/usr/local/cuda/bin/nvcc"
+    assert variables()("__nccl_inputs")["cuda_architectures"] == []
+    assert value("__nccl_proof")[-1] == "2.30.7"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"nccl_cuda": 11}, "nccl_cuda: found 11; needed: 12 or 13"),
+        ({"nccl_dir": "/fsx/a b"}, "nccl_dir: found /fsx/a b; needed: an absolute path"),
+        ({"aws_ofi_nccl_dir": "x"}, "aws_ofi_nccl_dir: found x; needed: an absolute path"),
+        ({"common_shared_dir": "/mnt"}, "common_shared_dir: found /mnt, which is on the disk of this node itself"),
+        ({"nccl_method": "source", "nccl_cuda_architectures": []}, "nccl_cuda_architectures: found none"),
+        (
+            {"nccl_method": "source", "cuda": "12.6.3"},
+            "nccl_cuda_architectures: found 80, 90, 100; needed: less than 100 for CUDA 12.6.3, or CUDA 12.8",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(variables: Variables, given: dict[str, Any], says: str) -> None:
+    (line,) = variables(**given)("__nccl_problems")
+    assert line.startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "missing"),
+    [("head", "source", ["nccl_source_sha256['noarch']"]), ("head", "package", []), ("login", "source", [])],
+)
+def test_only_who_builds_needs_a_hash_and_only_that_of_its_method(kind: str, method: str, missing: list[str]) -> None:
+    action = check_variables.ActionModule.__new__(check_variables.ActionModule)
+    action._templar = Templar(loader=DataLoader(), variables={})
+    node = {
+        "node_type": kind,
+        "architecture": "aarch64",
+        "image_build": False,
+        "mounts": {"wanted": [], "found": [{"path": "/fsx"}]},
+        "gpus": {"count": 0},
+        "components": {"cuda": "12.8"},
+    }
+    given = {"ansible_facts": {"pcluster": node}, "nccl_method": method}
+    checker = action._checker(check_variables.read_roles(), given)
+    assert checker.run(["nccl"], node, bool)["nccl"].run
+    assert [line.partition(" ")[0] for line in checker.errors] == missing
+
+
+def test_why_a_node_has_none(variables: Variables) -> None:
+    seen = {"published": False, "why": "NCCL 2.32.3-cuda13-x86_64 is not in /fsx/nccl yet", "changed": False}
+    hosts = {"one": {"ansible_facts": {"pcluster": {"node_type": "compute", "node_name": "n", "cluster": "main"}}}}
+    head = {"ansible_facts": {"pcluster": {"node_type": "head", "node_name": "h", "cluster": "main"}}}
+    play: dict[str, Any] = {"ansible_play_hosts_all": ["one"], "hostvars": hosts, "__nccl_seen": seen}
+    assert variables("compute", 8, **play)("__nccl_missing") == (
+        f"{seen['why']}, and 600 s were waited for it; needed is that the head node publishes it: run the playbook "
+        "there, with the same variables"
+    )
+    # A head node of this play has had its turn: nobody waits for it. That of another cluster does not count.
+    play.update(ansible_play_hosts_all=["one", "h", "unreachable"], hostvars={**hosts, "h": head, "unreachable": {}})
+    value = variables("compute", 8, **play)
+    assert value("__nccl_builder_here") is True
+    assert ", and the node that builds has failed in this run; needed" in value("__nccl_missing")
+    assert variables("compute", 8, facts={"cluster": "el"}, **play)("__nccl_builder_here") is False
+    assert variables("compute", 8, **{**play, "__nccl_seen": {"msg": "gone"}})("__nccl_missing") == "gone"
+
+
+# What users source
+
+
+@pytest.fixture
+def shared(tmp_path: Path, variables: Variables, repo: Path) -> Callable[..., Path]:
+    """shared(**more) lays out what a cluster shares, renders the role's templates, and returns the folder."""
+
+    def lay_out(**more: Any) -> Path:
+        for folder in ("nccl/current/lib", "aws-ofi-nccl/current/lib", "amazon/efa/lib", "amazon/ofi-nccl/lib"):
+            (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / "nccl/current/lib/libnccl.so.2").write_text("")
+        value = variables(common_shared_dir=str(tmp_path), __nccl_amazon=str(tmp_path / "amazon"), **more)
+        for name, place in (
+            ("setup-nccl-env.sh", "nccl/setup-nccl-env.sh"),
+            ("nccl-shared.sh", "nccl-shared.sh"),
+            ("70-nccl-shared.sh", "hook"),
+        ):
+            text = (repo / f"roles/nccl/templates/{name}.j2").read_text()
+            (tmp_path / place).write_text(value(text) + "\n")
+        (tmp_path / "hook").chmod(0o755)
+        return tmp_path
+
+    return lay_out
+
+
+def sourced(folder: Path, shell: str, before: str = ":", times: int = 2) -> dict[str, str]:
+    script = f"set -eu; {before}; " + f". {folder}/nccl-shared.sh; " * times + "env"
+    done = subprocess.run(
+        [shell, "-c", script], env={"PATH": os.environ["PATH"]}, text=True, capture_output=True, timeout=30, check=True
+    )
+    assert done.stderr == ""
+    return dict(line.split("=", 1) for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_finds_it(shared: Callable[..., Path], shell: str) -> None:
+    folder = shared(nccl_environment={"NCCL_SOCKET_IFNAME": "^docker,lo", "ODD": 'it\'s "$HOME"', "NOT": None})
+    ours = f"{folder}/nccl/current/lib:{folder}/aws-ofi-nccl/current/lib"
+    found = sourced(folder, shell)
+    assert found["LD_LIBRARY_PATH"] == ours  # without a colon at its end, which would mean the current directory
+    assert found["NCCL_HOME"] == f"{folder}/nccl/current"
+    assert (found["NCCL_SOCKET_IFNAME"], found["ODD"]) == ("^docker,lo", 'it\'s "$HOME"')
+    # Nothing of its own is left behind.
+    assert {name for name in found if name.startswith(("NCCL", "_nccl", "NOT"))} == {"NCCL_HOME", "NCCL_SOCKET_IFNAME"}
+    own = sourced(folder, shell, before="export LD_LIBRARY_PATH=/mine NCCL_SOCKET_IFNAME=eth0 ODD=")
+    assert own["LD_LIBRARY_PATH"] == f"{ours}:/mine"
+    assert (own["NCCL_SOCKET_IFNAME"], own["ODD"]) == ("eth0", "")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_without_efa_or_without_the_file_system(shared: Callable[..., Path], shell: str) -> None:
+    folder = shared()
+    (folder / "amazon").rename(folder / "none")
+    assert sourced(folder, shell)["LD_LIBRARY_PATH"] == f"{folder}/nccl/current/lib"
+    (folder / "nccl/current").rename(folder / "nccl/other")
+    assert "LD_LIBRARY_PATH" not in sourced(folder, shell)
+    (folder / "nccl").rename(folder / "gone")
+    assert "LD_LIBRARY_PATH" not in sourced(folder, shell)
+
+
+# What a container gets
+
+
+def hook(
+    folder: Path, environ: str, **given: str
+) -> tuple[list[str], dict[str, str], subprocess.CompletedProcess[str]]:
+    """Run the hook; return the mounts, what the container's environment comes to, and the run itself."""
+    (folder / "mounts").write_text("")
+    (folder / "environ").write_text(environ)
+    files = {"ENROOT_MOUNTS": str(folder / "mounts"), "ENROOT_ENVIRON": str(folder / "environ")}
+    done = subprocess.run(
+        [folder / "hook"],
+        env={"PATH": os.environ["PATH"], **files, **given},
+        text=True,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    lines = (folder / "environ").read_text().splitlines()
+    return (folder / "mounts").read_text().splitlines(), dict(line.split("=", 1) for line in lines), done
+
+
+def test_a_container_gets_it_when_its_job_says_so(shared: Callable[..., Path]) -> None:
+    folder = shared()
+    libraries = [
+        f"{folder}/{at}/lib" for at in ("nccl/current", "aws-ofi-nccl/current", "amazon/ofi-nccl", "amazon/efa")
+    ]
+    mounts, environ, done = hook(
+        folder, "LD_LIBRARY_PATH=/a\nLD_LIBRARY_PATH=/image\nNCCL_DEBUG=INFO\n", NCCL_SHARED="1"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    tops = ("nccl", "aws-ofi-nccl", "amazon/ofi-nccl", "amazon/efa")
+    assert mounts == [f"{folder}/{top} {folder}/{top} none x-create=dir,bind,ro,nosuid,nodev,private" for top in tops]
+    assert environ["LD_LIBRARY_PATH"] == ":".join([*libraries, "/image"])
+    # What the image or the job has set, stays.
+    assert (environ["NCCL_DEBUG"], environ["NCCL_SOCKET_IFNAME"]) == ("INFO", "^docker,lo,veth")
+    _mounts, environ, _done = hook(folder, "", NCCL_SHARED="1", NCCL_SOCKET_IFNAME="eth0")
+    assert environ == {"LD_LIBRARY_PATH": ":".join(libraries), "NCCL_DEBUG": "WARN"}
+
+
+def test_a_container_of_any_other_job_gets_nothing(shared: Callable[..., Path]) -> None:
+    folder = shared()
+    for given in ({}, {"NCCL_SHARED": "0"}):
+        mounts, environ, done = hook(folder, "A=b\n", **given)
+        assert (mounts, environ, done.returncode) == ([], {"A": "b"}, 0)
+
+
+def test_a_container_on_a_node_without_efa_or_without_nccl(shared: Callable[..., Path]) -> None:
+    folder = shared()
+    (folder / "amazon/efa/lib").rmdir()
+    (folder / "amazon/efa").rmdir()
+    mounts, environ, _done = hook(folder, "", NCCL_SHARED="1")
+    assert [line.split()[0] for line in mounts] == [f"{folder}/nccl"]
+    assert environ["LD_LIBRARY_PATH"] == f"{folder}/nccl/current/lib"
+    (folder / "nccl/current/lib/libnccl.so.2").unlink()
+    mounts, _environ, done = hook(folder, "", NCCL_SHARED="1")
+    assert (mounts, done.returncode) == ([], 1)
+    assert done.stderr.startswith(f"[ERROR] NCCL_SHARED is 1, and {folder}/nccl/current/lib/libnccl.so.2 is not there")
