@@ -1,0 +1,145 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Finds the plugin with which NCCL uses EFA on a node: the one of the EFA installer, or the cluster's own."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import subprocess
+import sys
+from typing import NamedTuple
+
+LIBRARY = "libnccl-net.so"
+TIMEOUT = 60
+# It logs that it is being initialized, with its version.
+_VERSION = re.compile(rb"Initializing aws-ofi-nccl ([0-9][\w.+~-]*)")
+_LOAD = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], mode=os.RTLD_NOW)"
+
+
+class PluginError(Exception):
+    """What is wrong, on one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class Request(NamedTuple):
+    """What is asked for; the module's documentation tells what each part means."""
+
+    bundled: str
+    minimum: str
+    published: str
+    build: str = "auto"
+    builder: bool = False
+
+
+class Outcome(NamedTuple):
+    """What was found; the module's documentation tells what each part means."""
+
+    needed: bool
+    why: str
+    origin: str
+    directory: str
+    version: str
+    summary: str
+    warnings: list[str]
+
+
+def library_in(home: str) -> str:
+    """Return the plugin below a directory, where deb and rpm packages and a build of its own put it; or nothing."""
+    for within in ("lib", "lib64", f"lib/{os.uname().machine}-linux-gnu"):
+        path = os.path.join(home, within, LIBRARY)
+        if os.path.isfile(path):
+            return path
+    return ""
+
+
+def version_of(library: str) -> str:
+    """Return the version that a plugin carries in it; empty where it does not tell."""
+    try:
+        with open(library, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            found = _VERSION.search(content)
+            return found[1].decode("ascii") if found else ""
+    except (OSError, ValueError):  # an empty file can not be mapped
+        return ""
+
+
+def refusal(library: str) -> str:
+    """Return why a process can not load a library with all that it needs; empty where it can."""
+    line = [sys.executable, "-I", "-c", _LOAD, library]
+    try:
+        done = subprocess.run(
+            line,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"not within {TIMEOUT} s"
+    lines = [text.strip() for text in done.stderr.splitlines() if text.strip()]
+    if not done.returncode:
+        return ""
+    return lines[-1].replace("OSError: ", "").replace(f"{library}: ", "") if lines else f"ended with {done.returncode}"
+
+
+def older(version: str, minimum: str) -> bool:
+    """Say whether a version is older than another. One that nobody knows is."""
+
+    def numbers(text: str) -> list[int]:
+        return [int(number) for number in re.findall(r"\d+", re.split(r"[^\d.]", text)[0])]
+
+    return numbers(version) < numbers(minimum)
+
+
+def _bundled(request: Request) -> tuple[str, str, str]:
+    """Return the directory and version of the EFA installer's own, and why it will not do."""
+    library = library_in(request.bundled)
+    if not library:
+        return "", "", f"there is no {LIBRARY} in {request.bundled}"
+    version = version_of(library)
+    if older(version, request.minimum):
+        told = version or "of an unknown version"
+        return "", version, f"{library} is {told}; needed is {request.minimum} (aws_ofi_nccl_minimum)"
+    why = refusal(library)
+    return os.path.dirname(library), version, f"{library} does not load: {why}" if why else ""
+
+
+def look(request: Request) -> Outcome:
+    """Find the plugin of this node, or say that the cluster needs one of its own."""
+    if not re.match(r"\d", request.minimum):
+        raise PluginError(f"aws_ofi_nccl_minimum is {request.minimum!r}; needed is a version such as 1.17.2")
+    why = "aws_ofi_nccl_build is always"
+    if request.build != "always":
+        directory, version, why = _bundled(request)
+        if not why:
+            summary = f"aws-ofi-nccl {version} of the EFA installer"
+            return Outcome(False, "", "bundled", directory, version, summary, [])
+    if request.build == "never":
+        raise PluginError(
+            f"aws_ofi_nccl_build is never, and {why}; needed is an image whose EFA has one, or aws_ofi_nccl_build: auto"
+        )
+    if request.builder:
+        return Outcome(True, why, "", "", "", "", [])
+    library = library_in(request.published)
+    if not library:
+        warning = (
+            f"{why}, and there is none in {request.published} yet: NCCL goes over sockets here; "
+            "run the playbook on the node that builds, with aws_ofi_nccl_enabled and aws_ofi_nccl_build: always"
+        )
+        return Outcome(
+            True, why, "", "", "", "no plugin for NCCL yet: the node that builds has to provide it", [warning]
+        )
+    fault = refusal(library)
+    if fault:
+        raise PluginError(
+            f"{library} does not load on this node: {fault}; needed is the EFA software with which it was built "
+            "(role efa), or a build on a node with the same image (common_builder)"
+        )
+    version = version_of(library)
+    summary = f"aws-ofi-nccl {version or 'of an unknown version'} of the cluster"
+    return Outcome(False, why, "published", os.path.dirname(library), version, summary, [])

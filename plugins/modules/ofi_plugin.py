@@ -1,0 +1,133 @@
+#!/usr/bin/python
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The module pcluster.postboot.ofi_plugin."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: ofi_plugin
+short_description: See with which plugin NCCL uses EFA on a node
+version_added: 0.1.0
+description:
+  - Looks for the C(libnccl-net.so) that the EFA installer brings along, reads its version from the file, and loads it
+    in a process of its own. Nothing is changed.
+  - Where it is not there, too old, or does not load, the cluster needs one of its own; a node that builds is told so by
+    RV(needed). Every other node looks for what is published. Where there is nothing yet a warning says so, since NCCL
+    then goes over sockets; what is there and does not load fails the task.
+options:
+  bundled:
+    description: Where the EFA installer puts its own.
+    type: path
+    default: /opt/amazon/ofi-nccl
+  minimum:
+    description: From which version on that one will do.
+    type: str
+    required: true
+  published:
+    description: Where the cluster's own is, with C(lib/libnccl-net.so) in it.
+    type: path
+    required: true
+  build:
+    description:
+      - V(auto) wants one of its own only where O(bundled) will not do; V(always) does not look there; V(never) fails
+        where it will not do.
+    type: str
+    choices: [auto, always, never]
+    default: auto
+  builder:
+    description: Whether this node builds what the cluster shares. Then it does not look at O(published).
+    type: bool
+    default: false
+attributes:
+  check_mode:
+    description: Can run in check mode and return the same as without it.
+    support: full
+  diff_mode:
+    description: Will return details on what has changed when in diff mode.
+    support: none
+    details: Nothing is ever changed.
+  idempotent:
+    description: When run twice in a row, the second run changes nothing.
+    support: full
+    details: Nothing is ever changed.
+  platform:
+    description: Target systems.
+    support: full
+    platforms: linux
+author:
+  - The pcluster.postboot contributors (@pcluster)
+"""
+
+EXAMPLES = r"""
+- name: See whether the EFA installer's own plugin will do
+  pcluster.postboot.ofi_plugin:
+    minimum: 1.17.2
+    published: /fsx/aws-ofi-nccl/current
+  register: plugin
+"""
+
+RETURN = r"""
+needed:
+  description: Whether the cluster has to provide one, and this node has none.
+  type: bool
+  returned: success
+why:
+  description: Why the EFA installer's own will not do; empty where it does.
+  type: str
+  returned: success
+  sample: there is no libnccl-net.so in /opt/amazon/ofi-nccl
+origin:
+  description: V(bundled), V(published), or empty.
+  type: str
+  returned: success
+  sample: bundled
+directory:
+  description: The directory of the C(libnccl-net.so) that will do; empty for none.
+  type: str
+  returned: success
+  sample: /opt/amazon/ofi-nccl/lib
+version:
+  description: Its version; empty for none.
+  type: str
+  returned: success
+  sample: 1.21.1
+summary:
+  description: What this node has, in one phrase. Empty where this node has to build one.
+  type: str
+  returned: success
+  sample: aws-ofi-nccl 1.21.1 of the EFA installer
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _ofi_plugin, _run
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "bundled": {"type": "path", "default": "/opt/amazon/ofi-nccl"},
+            "minimum": {"type": "str", "required": True},
+            "published": {"type": "path", "required": True},
+            "build": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
+            "builder": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    _run.heartbeat()
+    try:
+        outcome = _ofi_plugin.look(_ofi_plugin.Request(**module.params))
+    except _ofi_plugin.PluginError as error:
+        module.fail_json(msg=str(error))
+    for warning in outcome.warnings:
+        module.warn(warning)
+    result = outcome._asdict()
+    del result["warnings"]
+    module.exit_json(changed=False, **result)
+
+
+if __name__ == "__main__":
+    main()

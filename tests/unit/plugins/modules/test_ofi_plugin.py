@@ -1,0 +1,136 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""ofi_plugin with real libraries, which a compiler has made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _ofi_plugin
+from ansible_collections.pcluster.postboot.plugins.modules import ofi_plugin
+
+pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+Look = Callable[..., dict[str, Any]]
+
+
+def library(home: Path, version: str, within: str = "lib", needs: str = "") -> Path:
+    """Make a plugin that carries its version, and perhaps needs a function that nobody has."""
+    folder = home / within
+    folder.mkdir(parents=True)
+    path = folder / "libnccl-net.so"
+    call = f"extern int {needs}(void); int go(void) {{ return {needs}(); }}" if needs else ""
+    code = f'const char text[] = "NET/OFI Initializing aws-ofi-nccl {version}"; {call}'
+    line = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path)]
+    subprocess.run(line, input=code, text=True, check=True)
+    return path
+
+
+@pytest.fixture
+def look(tmp_path: Path, run_module: Callable[..., dict[str, Any]]) -> Look:
+    def run(**args: Any) -> dict[str, Any]:
+        given = {"bundled": str(tmp_path / "amazon"), "published": str(tmp_path / "fsx"), "minimum": "1.17.2", **args}
+        return run_module(ofi_plugin, given)
+
+    return run
+
+
+@pytest.mark.parametrize("within", ["lib", "lib64", f"lib/{os.uname().machine}-linux-gnu"])
+def test_the_installers_own_comes_first(tmp_path: Path, look: Look, within: str) -> None:
+    path = library(tmp_path / "amazon", "1.21.1", within)
+    library(tmp_path / "fsx", "1.22.0")
+    for builder in (True, False):
+        done = look(builder=builder)
+        assert (done["needed"], done["origin"], done["version"], done["directory"]) == (
+            False,
+            "bundled",
+            "1.21.1",
+            str(path.parent),
+        )
+        assert done["summary"] == "aws-ofi-nccl 1.21.1 of the EFA installer"
+        assert not done["changed"]
+
+
+@pytest.mark.parametrize(
+    ("version", "needs", "why"),
+    [
+        ("", "", "there is no libnccl-net.so in {home}"),
+        (
+            "1.13.2-aws",
+            "",
+            "{home}/lib/libnccl-net.so is 1.13.2-aws; needed is 1.17.2 (aws_ofi_nccl_minimum)",
+        ),
+        ("?", "", "{home}/lib/libnccl-net.so is of an unknown version; needed is 1.17.2 (aws_ofi_nccl_minimum)"),
+        ("1.21.1", "nobody_has_this", "{home}/lib/libnccl-net.so does not load: undefined symbol: nobody_has_this"),
+    ],
+)
+def test_one_that_will_not_do(
+    tmp_path: Path, look: Look, capfd: pytest.CaptureFixture[str], version: str, needs: str, why: str
+) -> None:
+    home = tmp_path / "amazon"
+    if version:
+        library(home, version, needs=needs)
+    why = why.format(home=home)
+    done = look(builder=True)
+    assert done["needed"]
+    assert why in done["why"]
+    # A node that does not build takes what is published, or says that there is nothing.
+    done = look()
+    assert (done["needed"], done["failed"], done["summary"][:9]) == (True, False, "no plugin")
+    warning = capfd.readouterr().err
+    assert why in warning
+    assert "aws_ofi_nccl_build: always" in warning
+    path = library(tmp_path / "fsx", "1.22.0")
+    done = look()
+    assert (done["needed"], done["origin"], done["version"]) == (False, "published", "1.22.0")
+    assert done["directory"] == str(path.parent)
+    assert capfd.readouterr().err == ""
+    done = look(build="never")
+    assert done["failed"]
+    assert done["msg"].startswith("aws_ofi_nccl_build is never, and ")
+    assert why in done["msg"]
+
+
+def test_one_of_its_own_in_any_case(tmp_path: Path, look: Look) -> None:
+    library(tmp_path / "amazon", "1.21.1")
+    assert look(builder=True, build="always")["needed"]
+    library(tmp_path / "fsx", "1.22.0")
+    assert look(build="always")["origin"] == "published"
+
+
+def test_what_is_published_and_does_not_load_fails(tmp_path: Path, look: Look) -> None:
+    path = library(tmp_path / "fsx", "1.22.0", needs="nobody_has_this")
+    done = look()
+    assert done["failed"]
+    assert done["msg"].startswith(f"{path} does not load on this node: ")
+    assert "nobody_has_this" in done["msg"]
+    assert "\n" not in done["msg"]
+
+
+def test_an_empty_file_is_no_plugin(tmp_path: Path, look: Look) -> None:
+    (tmp_path / "amazon/lib").mkdir(parents=True)
+    (tmp_path / "amazon/lib/libnccl-net.so").write_text("")
+    assert "of an unknown version" in look(builder=True)["why"]
+    assert look(minimum="new")["msg"] == "aws_ofi_nccl_minimum is 'new'; needed is a version such as 1.17.2"
+
+
+@pytest.mark.parametrize(
+    ("version", "minimum", "is_older"),
+    [
+        ("1.9.2-aws", "1.17.2", True),
+        ("1.17.2", "1.17.2", False),
+        ("1.17.2-aws", "1.17.2", False),
+        ("1.20.0", "1.17.2", False),
+        ("2.0", "1.17.2", False),
+        ("git-0a1b", "1.17.2", True),
+        ("", "1.17.2", True),
+    ],
+)
+def test_which_version_is_older(version: str, minimum: str, is_older: bool) -> None:
+    assert _ofi_plugin.older(version, minimum) is is_older

@@ -1,0 +1,153 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What aws_ofi_nccl works out from the facts of a node, with Ansible's own templating."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+
+from ansible_collections.pcluster.postboot.plugins.action import check_variables
+
+Variables = Callable[..., Callable[[str], Any]]
+EFA = {"count": 32, "pci_count": 32}
+NO_EFA = {"count": 0, "pci_count": 0}
+
+
+def facts(kind: str = "head", efa: Any = None, software: str | None = "1.50.0", plugin: str | None = None) -> Any:
+    return {
+        "node_type": kind,
+        "node_name": "ip-10-0-0-5",
+        "architecture": "x86_64",
+        "go_architecture": "amd64",
+        "image_build": False,
+        "os": {"family": "debian", "id": "ubuntu"},
+        "mounts": {"wanted": [], "found": [{"path": "/fsx"}], "missing": []},
+        "efa": efa or NO_EFA,
+        "slurm": {"prefix": "/opt/slurm"},
+        "components": {"cuda": "13.0.2", "efa": software, "aws_ofi_nccl": plugin},
+    }
+
+
+@pytest.fixture
+def variables(repo: Path) -> Variables:
+    """variables(node, **more) returns a function that works out a variable."""
+
+    def make(node: Any, **more: Any) -> Any:
+        everything: dict[str, Any] = {}
+        for role in ("common", "aws_ofi_nccl"):
+            for part in ("defaults", "vars"):
+                everything.update(yaml.safe_load((repo / f"roles/{role}/{part}/main.yml").read_text()) or {})
+        everything.update({"inventory_hostname": "one", **more, "ansible_facts": {"pcluster": node}})
+        trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
+        templar = Templar(loader=DataLoader(), variables=trusted)
+        return lambda name: templar.template(check_variables._trusted("{{ " + name + " }}"))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("node", "builder", "gets"),
+    [
+        (facts("head"), "", True),
+        (facts("head", software=None), "", False),
+        (facts("head"), "other", False),
+        (facts("compute", EFA), "", True),
+        (facts("compute", {"count": 0, "pci_count": 32}, software=None), "", True),
+        (facts("compute"), "", False),
+        (facts("compute"), "ip-10-0-0-5", True),
+        (facts("login"), "", False),
+        ({**facts("compute", EFA), "image_build": True}, "", False),
+    ],
+)
+def test_which_nodes_get_it(variables: Variables, node: Any, builder: str, gets: bool) -> None:
+    assert variables(node, common_builder=builder)("aws_ofi_nccl_enabled") is gets
+
+
+@pytest.mark.parametrize(
+    ("node", "build", "asks"),
+    [
+        (facts("head", plugin="1.21.1"), "auto", False),
+        (facts("head", plugin="unknown"), "auto", False),
+        (facts("head", plugin="1.13.2"), "auto", True),
+        (facts("head"), "auto", True),
+        (facts("head"), "never", False),
+        (facts("head", plugin="1.21.1"), "always", True),
+        (facts("compute", EFA), "always", False),
+    ],
+)
+def test_who_needs_the_hash(node: Any, build: str, asks: bool) -> None:
+    action = check_variables.ActionModule.__new__(check_variables.ActionModule)
+    action._templar = Templar(loader=DataLoader(), variables={})
+    given = {"ansible_facts": {"pcluster": node}, "aws_ofi_nccl_build": build}
+    checker = action._checker(check_variables.read_roles(), given)
+    assert checker.run(["aws_ofi_nccl"], node, bool)["aws_ofi_nccl"].run
+    assert [line.partition(" ")[0] for line in checker.errors] == (["aws_ofi_nccl_sha256['noarch']"] if asks else [])
+
+
+def test_how_it_is_built(variables: Variables) -> None:
+    value = variables(facts(), aws_ofi_nccl_libfabric="/usr")
+    assert value("__aws_ofi_nccl_url") == (
+        "https://github.com/aws/aws-ofi-nccl/releases/download/v1.21.1/aws-ofi-nccl-1.21.1.tar.gz"
+    )
+    configure, make, install, copy = value("__aws_ofi_nccl_steps")
+    assert configure == [
+        "{source}/configure",
+        "--prefix=/fsx/aws-ofi-nccl/current",
+        "--with-libfabric=/usr",
+        "--with-cuda=/usr/local/cuda",
+        "--enable-platform-aws",
+        "--disable-tests",
+    ]
+    assert make == ["make", "--jobs={jobs}"]
+    # What is installed below another root is where the copy looks for it.
+    assert install[-1] == "DESTDIR={scratch}/installed"
+    assert copy[-2:] == ["{scratch}/installed/fsx/aws-ofi-nccl/current/.", "{stage}/"]
+    assert value("__aws_ofi_nccl_environment")["LD_RUN_PATH"] == "/usr/lib:/usr/lib64"
+    assert value("__aws_ofi_nccl_release") == "1.21.1-x86_64"
+
+
+@pytest.mark.parametrize(
+    ("family", "missing", "packages"),
+    [
+        ("debian", ["g++"], ["g++", "libhwloc-dev"]),
+        ("redhat", ["g++", "make"], ["gcc-c++", "make", "hwloc-devel"]),
+        ("redhat", [], ["hwloc-devel"]),
+    ],
+)
+def test_what_a_compiler_needs(variables: Variables, family: str, missing: list[str], packages: list[str]) -> None:
+    node = {**facts(), "os": {"family": family}}
+    value = variables(node, __aws_ofi_nccl_published={"missing": missing})
+    assert value("__aws_ofi_nccl_packages") == packages
+
+
+@pytest.mark.parametrize(
+    ("node", "given", "says"),
+    [
+        (facts(), {}, []),
+        (
+            {**facts(), "mounts": {"found": []}},
+            {},
+            ["common_shared_dir: found /fsx, which is on the disk of this node"],
+        ),
+        (facts(), {"aws_ofi_nccl_dir": "a b"}, ["aws_ofi_nccl_dir: found a b; needed: an absolute path"]),
+        (
+            {**facts(), "components": {"cuda": None, "efa": "1.50.0"}},
+            {},
+            ["aws_ofi_nccl_cuda_home: found no CUDA in /usr/local/cuda"],
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_line(variables: Variables, node: Any, given: Any, says: list[str]) -> None:
+    lines = variables(node, **given)("__aws_ofi_nccl_problems")
+    assert len(lines) == len(says)
+    for line, beginning in zip(lines, says):
+        assert line.startswith(beginning)
+        assert "needed: " in line
+        assert "\n" not in line

@@ -1,0 +1,445 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What nccl_tests works out from the facts of a node, and what its job files and scripts do with a small Slurm."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+
+from ansible_collections.pcluster.postboot.plugins.action import check_variables
+
+Variables = Callable[..., Callable[[str], Any]]
+Done = subprocess.CompletedProcess[str]
+PHASES = ("phase1-baseline", "phase2-multinode", "phase3-workload", "phase4-optimization")
+JOBS = [f"{phase}{end}.sbatch" for phase in PHASES for end in ("", "-container")]
+# What would switch off what NCCL and AWS' plugin know better (or is an old name of it).
+HARMFUL = ("NCCL_PROTO", "NCCL_ALGO", "NCCL_MIN_NRINGS", "RDMAV_FORK_SAFE", "NCCL_BUFFSIZE")
+
+
+@pytest.fixture
+def variables(repo: Path) -> Variables:
+    """variables(node type, gpus=…, cuda=…, family=…, **more) returns a function that works out a variable."""
+
+    def make(
+        kind: str = "head", gpus: int = 0, cuda: str | None = "13.0.2", family: str = "debian", **more: Any
+    ) -> Callable[[str], Any]:
+        everything: dict[str, Any] = {}
+        for role in ("common", "nccl_tests"):
+            for part in ("defaults", "vars"):
+                everything.update(yaml.safe_load((repo / f"roles/{role}/{part}/main.yml").read_text()) or {})
+        node = {
+            "node_type": kind,
+            "node_name": "ip-10-0-0-5",
+            "architecture": "x86_64",
+            "image_build": False,
+            "os": {"family": family},
+            "mounts": {"wanted": [], "found": [{"path": "/fsx"}], "missing": []},
+            "gpus": {"count": gpus},
+            "slurm": {"prefix": "/opt/slurm"},
+            "components": {"cuda": cuda},
+        }
+        everything.update(
+            inventory_hostname="one",
+            ansible_managed="Ansible managed",
+            ansible_check_mode=False,
+            ansible_search_path=[str(repo / "roles/nccl_tests")],
+            ansible_facts={"pcluster": node},
+            **more,
+        )
+        trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
+        templar = Templar(loader=DataLoader(), variables=trusted)
+        return lambda name: templar.template(check_variables._trusted("{{ " + name + " }}"))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "gets"),
+    [
+        ("head", {}, True),
+        ("head", {"common_builder": "other"}, False),
+        ("compute", {}, False),
+        ("compute", {"gpus": 8}, True),
+        ("compute", {"common_builder": "one"}, True),
+        ("login", {}, False),
+    ],
+)
+def test_which_nodes_have_to_do_with_it(variables: Variables, kind: str, given: Any, gets: bool) -> None:
+    assert variables(kind, **given)("nccl_tests_enabled") is gets
+
+
+@pytest.mark.parametrize(
+    ("cuda", "major", "architectures"),
+    [
+        ("13.0.2", "13", [80, 90, 100]),
+        ("12.8", "12", [80, 90, 100]),
+        ("12.4.1", "12", [80, 90]),
+        (None, "13", [80, 90, 100]),
+        ("unknown", "13", [80, 90, 100]),
+    ],
+)
+def test_for_which_cuda_it_is_built(variables: Variables, cuda: str, major: str, architectures: list[int]) -> None:
+    value = variables(cuda=cuda)
+    assert value("__nccl_tests_release") == f"2.19.6-cuda{major}-x86_64"
+    assert value("nccl_tests_cuda_architectures") == architectures
+    last = architectures[-1]
+    flags = [f"-gencode=arch=compute_{one},code=sm_{one}" for one in architectures]
+    assert value("__nccl_tests_gencode").split() == [*flags, f"-gencode=arch=compute_{last},code=compute_{last}"]
+
+
+def test_how_it_is_built(variables: Variables) -> None:
+    value = variables(__nccl_tests_mpi_there={"stat": {"exists": True, "isdir": True}})
+    make = value("__nccl_tests_steps")[0]
+    assert make[:4] == ["make", "--directory={source}", "--jobs={jobs}", "src.build"]
+    assert {"MPI=1", "MPI_HOME=/opt/amazon/openmpi", "NCCL_HOME=/fsx/nccl/current"} <= set(make)
+    assert "BUILDDIR={scratch}/build" in make
+    assert value("__nccl_tests_inputs")["mpi"] == "/opt/amazon/openmpi"
+    assert value("__nccl_tests_environment")["LD_RUN_PATH"].split(":")[0] == "/fsx/nccl/current/lib"
+    without = variables(__nccl_tests_mpi_there={"stat": {"exists": False}})
+    assert "MPI=0" in without("__nccl_tests_steps")[0]
+    assert without("__nccl_tests_inputs")["mpi"] == ""
+
+
+def test_what_a_compiler_needs(variables: Variables) -> None:
+    found = {"missing": ["/usr/local/cuda/bin/nvcc", "g++", "which"]}
+    assert variables(family="redhat", __nccl_tests_found=found)("__nccl_tests_missing") == ["gcc-c++", "which"]
+    assert variables(__nccl_tests_found=found)("__nccl_tests_missing") == ["g++", "debianutils"]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, ""),
+        ({"common_shared_dir": "/scratch"}, "common_shared_dir: found /scratch, which is on the disk of this node"),
+        ({"nccl_tests_dir": "/fsx/a b"}, "nccl_tests_dir: found /fsx/a b; needed: an absolute path"),
+        ({"nccl_tests_max_bytes": "16 GB"}, "nccl_tests_max_bytes: found 16 GB; needed: a number of bytes"),
+        ({"nccl_tests_cuda_architectures": []}, "nccl_tests_cuda_architectures: found none; needed: those of the GPUs"),
+    ],
+)
+def test_what_is_wrong_is_one_line(variables: Variables, given: Any, says: str) -> None:
+    lines = variables(**given)("__nccl_tests_problems")
+    assert [line[: len(says)] for line in lines] == ([says] if says else [])
+
+
+# What users submit
+
+
+class Cluster:
+    """A shared directory with the role's files, and programs that stand for Slurm's and Ansible's."""
+
+    def __init__(self, top: Path, variables: Variables, mpi: bool = True) -> None:
+        self.top, self.shared, self.fake = top, top / "fsx", top / "bin"
+        self.scripts, self.results = self.shared / "nccl", self.shared / "nccl-tests/results"
+        for folder in (self.scripts, self.results, self.fake, self.shared / "containers"):
+            folder.mkdir(parents=True)
+        there = {"stat": {"exists": mpi, "isdir": mpi}}
+        given = {"common_shared_dir": str(self.shared), "__nccl_tests_mpi_there": there}
+        self.files = {one["path"]: one for one in variables(**given)("__nccl_tests_files")}
+        for name, one in self.files.items():
+            (self.scripts / name).write_text(one["content"])
+            (self.scripts / name).chmod(int(one["mode"], 8))
+        (self.scripts / "setup-nccl-env.sh").write_text(f"export NCCL_HOME={self.scripts}/current NCCL_DEBUG=WARN\n")
+        self.program("scontrol", 'printf "%s\\n" n1 n2')
+        self.program("srun", SRUN.format(top=top))
+        (top / "sizes").write_text("1048576 16777216\n")
+
+    def program(self, name: str, lines: str) -> None:
+        (self.fake / name).write_text(f"#!/bin/bash\n{lines}\n")
+        (self.fake / name).chmod(0o755)
+
+    def publish(self, root: str, release: str, *files: str) -> None:
+        for file in ("manifest.json", *files):
+            path = self.shared / root / release / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("#!/bin/sh\n")
+            path.chmod(0o755)
+        link = self.shared / root / "current"
+        link.unlink(missing_ok=True)
+        link.symlink_to(release)
+
+    def run(self, name: str, *words: str, **environment: str) -> Done:
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "NCCL_", "FI_"))}
+        path = {"PATH": f"{self.fake}:/usr/bin:/bin"}
+        line = ["/bin/bash", str(self.scripts / name), *words]
+        given = {**clean, **path, **environment}
+        return subprocess.run(line, env=given, text=True, capture_output=True, timeout=60, check=False)
+
+    def job(self, name: str, nodes: int = 2, **environment: str) -> Done:
+        slurm = {
+            "SLURM_JOB_ID": "7",
+            "SLURM_JOB_NAME": f"nccl-{name}",
+            "SLURM_JOB_NUM_NODES": str(nodes),
+            "SLURM_JOB_NODELIST": "n[1-2]",
+            "SLURM_JOB_CPUS_PER_NODE": "200(x2),192",
+            "GPUS_PER_NODE": "8",
+        }
+        return self.run(name, **{**slurm, **environment})
+
+    def calls(self) -> list[str]:
+        path = self.top / "calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+# srun prints what nccl-tests would, with a bandwidth that some settings change.
+SRUN = """
+echo "NVLS=${{NCCL_NVLS_ENABLE-}} TUNER=${{NCCL_TUNER_PLUGIN-}} SHARED=${{NCCL_SHARED-}} $*" >> {top}/calls
+[ ! -e {top}/fails ] || {{ echo "srun: error: n2: task 9: Killed"; exit 137; }}
+busbw=400 wrong=$(cat {top}/wrong 2> /dev/null || echo 0)
+case "$NCCL_NVLS_ENABLE" in 0) busbw=300 ;; esac
+case "$*" in *"-R 1"*) busbw=450 ;; esac
+if [ "$NCCL_DEBUG" = INFO ]; then
+  echo "n1:1:1 [0] NCCL INFO NCCL version 2.32.3+cuda13.0"
+  [ -e {top}/sockets ] || echo "n1:1:1 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found 32 nics)"
+fi
+for size in $(cat {top}/sizes); do
+  echo "$size $size float sum -1 500.00 200.00 $busbw.00 0 501.00 201.00 $((busbw + 1)).00 $wrong"
+done
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, variables: Variables) -> Cluster:
+    made = Cluster(tmp_path, variables)
+    made.publish("nccl-tests", "2.19.6-cuda13-x86_64", "bin/all_reduce_perf")
+    made.publish("nccl", "2.32.3-cuda13-x86_64", "lib/libnccl.so.2")
+    return made
+
+
+def table(done: Done) -> list[list[str]]:
+    lines = done.stdout.split("## Summary")[1].splitlines()[2:]
+    return [line.split() for line in lines[: lines.index("")]]
+
+
+def test_bash_reads_all_of_them(cluster: Cluster) -> None:
+    assert set(cluster.files) == {
+        "nccl-tests-job.sh",
+        "install-nccl-shared.sh",
+        "install-nccl-tests.sh",
+        "apply-nccl-to-running-nodes.sh",
+        *JOBS,
+    }
+    for name in cluster.files:
+        assert (cluster.scripts / name).read_text().splitlines()[1] == "# Ansible managed"
+        line = ["shellcheck", "--shell=bash", "--severity=warning", "--exclude=SC2034,SC2154", cluster.scripts / name]
+        line = line if shutil.which("shellcheck") else ["bash", "-n", cluster.scripts / name]
+        done = subprocess.run(line, text=True, capture_output=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_nothing_is_forced_upon_a_job(cluster: Cluster, name: str) -> None:
+    lines = (cluster.scripts / name).read_text().splitlines()
+    told = [line for line in lines if line.startswith("#SBATCH")]
+    assert not [line for line in told if "partition" in line or "gres" in line or "account" in line]
+    assert f"#SBATCH --output={cluster.results}/%x-%j.out" in told
+    assert f"source {cluster.scripts}/setup-nccl-env.sh || exit 2" in lines
+    text = "\n".join(lines) + (cluster.scripts / "nccl-tests-job.sh").read_text()
+    assert not [one for one in HARMFUL if re.search(rf"(export +|^ *|[( ;]){one}=[^}}]", text, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_job_ends_well(cluster: Cluster, name: str) -> None:
+    (cluster.shared / "containers/nvcr.io_nvidia_pytorch-24.01-py3.sqsh").write_text("")
+    (cluster.shared / "containers/nvcr.io_nvidia_pytorch-26.09-py3.sqsh").write_text("")
+    done = cluster.job(name)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].endswith(": done")
+    assert "Selected provider is efa, fabric is efa (found 32 nics)" in done.stdout
+    assert {row[-1] for row in table(done)} == {"0"}
+    assert all("--ntasks-per-node=8 --mpi=pmix" in call and "--cpus-per-task=24" in call for call in cluster.calls())
+    if "container" in name:
+        image = f"--container-image={cluster.shared}/containers/nvcr.io_nvidia_pytorch-26.09-py3.sqsh"
+        mounts = f"--container-mounts={cluster.shared}/nccl-tests:{cluster.shared}/nccl-tests"
+        assert all(f"{image} {mounts} " in call and "SHARED=1" in call for call in cluster.calls())
+    else:
+        assert not [call for call in cluster.calls() if "container" in call]
+
+
+def test_phase_1_measures_each_node_by_itself(cluster: Cluster) -> None:
+    rows = table(cluster.job("phase1-baseline.sbatch"))
+    assert [row[0] for row in rows] == ["n1"] * 6 + ["n2"] * 6
+    assert rows[0] == ["n1", "all_reduce_perf", "1", "8", "16777216", "500.00", "200.00", "400.00", "401.00", "0"]
+    assert any("--nodes=1 --nodelist=n2" in call and "alltoall_perf" in call for call in cluster.calls())
+
+
+def test_phase_2_takes_more_and_more_nodes(cluster: Cluster) -> None:
+    done = cluster.job("phase2-multinode.sbatch", nodes=6)
+    rows = table(done)
+    assert [row[2] for row in rows[:4]] == ["1", "2", "4", "6"]
+    assert [row[3] for row in rows[:4]] == ["8", "16", "32", "48"]
+    assert re.search(r"all_reduce_perf +6 +400.00 +100%", done.stdout)
+    done = cluster.job("phase2-multinode.sbatch", nodes=1)
+    assert (done.returncode, done.stderr) == (2, "error: found 1 node; needed: more, as with sbatch --nodes=2\n")
+
+
+def test_phase_4_compares_settings(cluster: Cluster) -> None:
+    done = cluster.job("phase4-optimization.sbatch")
+    lines = [line.split() for line in done.stdout.splitlines() if re.match(r"(size|1048576) ", line)]
+    assert ["size", "default", "tuner-off", "nvls-off", "both-off", "registered", "best"] in lines
+    assert ["1048576", "400.00", "400.00", "300.00", "300.00", "450.00", "registered"] in lines
+    seen = {call.split("SHARED")[0].strip() for call in cluster.calls()}
+    assert seen == {"NVLS= TUNER=", "NVLS= TUNER=none", "NVLS=0 TUNER=", "NVLS=0 TUNER=none"}
+
+
+def test_what_goes_wrong_is_said_at_the_end(cluster: Cluster) -> None:
+    (cluster.top / "wrong").write_text("3")
+    done = cluster.job("phase1-baseline.sbatch", nodes=1)
+    assert done.returncode == 1
+    assert "# n1: all_reduce_perf gave 6 wrong values: a GPU, a link or the memory is broken" in done.stdout
+    assert done.stdout.splitlines()[-1].endswith(": FAILED")
+    (cluster.top / "fails").write_text("")
+    done = cluster.job("phase4-optimization.sbatch", NCCL_ALGO="Ring")
+    assert done.returncode == 1
+    assert "# default: all_reduce_perf ended with 137" in done.stdout
+    assert "# WARNING: NCCL_ALGO=Ring switches off NVLS" in done.stdout
+    (cluster.top / "fails").unlink()
+    (cluster.top / "sockets").write_text("")
+    assert "# EFA is not used between the nodes" in cluster.job("phase3-workload.sbatch").stdout
+
+
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        ({"GPUS_PER_NODE": "0"}, "no GPU on "),
+        ({"SLURM_JOB_ID": ""}, "this is a job file; submit it: sbatch"),
+    ],
+)
+def test_what_a_job_needs(cluster: Cluster, environment: dict[str, str], says: str) -> None:
+    done = cluster.job("phase1-baseline.sbatch", **environment)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {says}")
+    assert cluster.calls() == []
+
+
+def test_a_job_in_a_container_needs_an_image(cluster: Cluster) -> None:
+    done = cluster.job("phase1-baseline-container.sbatch")
+    assert done.stderr.startswith(f"error: no *pytorch*.sqsh in {cluster.shared}/containers; name an image")
+    done = cluster.job("phase1-baseline-container.sbatch", CONTAINER_IMAGE="docker://x", NCCL_SHARED="0")
+    assert done.returncode == 0, done.stderr
+    assert all("SHARED=0" in call and "--container-image=docker://x" in call for call in cluster.calls())
+
+
+def test_few_cores_and_no_mpi(tmp_path: Path, variables: Variables) -> None:
+    alone = Cluster(tmp_path, variables, mpi=False)
+    alone.publish("nccl-tests", "2.19.6-cuda13-x86_64", "bin/all_reduce_perf")
+    done = alone.job("phase1-baseline.sbatch", nodes=1, SLURM_JOB_CPUS_PER_NODE="192,2")
+    assert done.returncode == 0, done.stderr
+    assert all("--ntasks-per-node=1 " in call and " -g 8 " in call for call in alone.calls())
+    assert "the tests were built without MPI, for one node alone; found 2" in alone.job("phase1-baseline.sbatch").stderr
+
+
+def test_more_gpus_than_cores(cluster: Cluster) -> None:
+    cluster.job("phase1-baseline.sbatch", nodes=1, SLURM_JOB_CPUS_PER_NODE="192,2")
+    assert all("--overcommit" in call for call in cluster.calls())
+
+
+# What users call
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (
+            "",
+            0,
+            "NCCL is published already: {nccl}/2.32.3-cuda13-x86_64; for this shell: source {nccl}/setup-nccl-env.sh",
+        ),
+        ("v2.32.3-1", 0, "NCCL is published already"),
+        ("2.32.3 1.21.1", 0, "NCCL is published already"),
+        ("v2.32.3-1 v1.21.1-aws {shared}", 0, "NCCL is published already"),
+        (
+            "v2.28.7-1 v1.17.2-aws",
+            3,
+            "the NCCL in {nccl} is 2.32.3-cuda13-x86_64, not 2.28.7-1; there is no aws-ofi-nccl 1.17.2",
+        ),
+        ("2.32.3 1.21.1 /elsewhere", 3, "there is no NCCL in /elsewhere/nccl"),
+        ("--help", 2, "usage: install-nccl-shared.sh [NCCL_VERSION"),
+    ],
+)
+def test_install_nccl_shared_without_ansible(cluster: Cluster, words: str, code: int, says: str) -> None:
+    cluster.publish("aws-ofi-nccl", "1.21.1-x86_64", "lib/libnccl-net.so")
+    where = {"nccl": cluster.scripts, "shared": cluster.shared}
+    done = cluster.run("install-nccl-shared.sh", *words.format(**where).split())
+    assert done.returncode == code
+    (line,) = (done.stdout + done.stderr).splitlines()
+    assert line.startswith(says.format(**where))
+    if code == 3:
+        assert (
+            "ansible-playbook -i INVENTORY pcluster.postboot.site --limit pcluster_head --tags aws_ofi_nccl,nccl"
+            in line
+        )
+        assert ("-e nccl_version=2.28.7 " in f"{line} ") == ("v2.28.7-1" in words)
+
+
+def test_with_ansible_the_roles_run(cluster: Cluster) -> None:
+    cluster.program("ansible-galaxy", 'echo "pcluster.postboot 0.1.0"')
+    cluster.program("ansible-playbook", 'echo "$@"')
+    begin = "-c local -i localhost, pcluster.postboot.site --tags"
+    done = cluster.run("install-nccl-shared.sh", "v2.30.7-1", "--", "-e", "nccl_method=source")
+    assert done.stdout == f"{begin} aws_ofi_nccl,nccl -e nccl_version=2.30.7-1 -e nccl_method=source\n"
+    done = cluster.run("install-nccl-shared.sh", "v2.28.7-1", "v1.17.2-aws", "/fsx2")
+    assert done.stdout == (
+        f"{begin} aws_ofi_nccl,nccl -e aws_ofi_nccl_version=1.17.2 -e aws_ofi_nccl_build=always -e nccl_version=2.28.7 "
+        "-e common_shared_dir=/fsx2\n"
+    )
+    assert cluster.run("install-nccl-tests.sh", "--", "--check").stdout == f"{begin} nccl_tests --check\n"
+    # Ansible alone will not do.
+    cluster.program("ansible-galaxy", "exit 1")
+    assert cluster.run("install-nccl-tests.sh").stdout.startswith("nccl-tests are published already: ")
+
+
+def test_install_nccl_tests_without_ansible(cluster: Cluster) -> None:
+    done = cluster.run("install-nccl-tests.sh")
+    assert (done.returncode, done.stderr) == (0, "")
+    (cluster.shared / "nccl-tests/current").unlink()
+    done = cluster.run("install-nccl-tests.sh")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith(f"there are no nccl-tests in {cluster.shared}/nccl-tests; on the machine")
+
+
+# Four nodes that run, one of them busy, two that do not, and one without a GPU.
+NODES = ["n1 a idle", "n2 a mix", "n1 b idle", "n3 a alloc", "n4 b idle~", "n5 b down*", "n6 b idle"]
+SINFO = "printf '%s\\n' " + " ".join(f"'{node} gpu:h100:8'" for node in NODES) + " 'n7 c idle (null)'"
+ASKED = """
+echo "${{*:1:8}}" >> {top}/calls
+case "$*" in
+  *--nodelist=n1*) echo ok ;;
+  *--nodelist=n2*) echo "srun: error: Unable to allocate resources: Requested nodes are busy"; exit 1 ;;
+  *--nodelist=n6*) [ -e {top}/mended ] && echo ok || echo "programs do not find NCCL" ;;
+esac
+"""
+
+
+def test_only_nodes_that_run_are_asked(cluster: Cluster) -> None:
+    cluster.program("sinfo", SINFO)
+    cluster.program("srun", ASKED.format(top=cluster.top))
+    done = cluster.run("apply-nccl-to-running-nodes.sh")
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == [
+        "n6: programs do not find NCCL",
+        "1 running nodes find 2.32.3-cuda13-x86_64; not asked, as they are busy: n2,n3; "
+        "2 nodes do not run, and find it when they boot",
+    ]
+    assert done.stderr.endswith("(nodes without NCCL: n6)\n")
+    asked = {re.findall(r"--nodelist=(\S+)", call)[0] for call in cluster.calls()}
+    assert asked == {"n1", "n2", "n6"}
+    assert len(cluster.calls()) == 3
+    assert all("--immediate=" in call for call in cluster.calls())
+    (cluster.top / "mended").write_text("")
+    assert cluster.run("apply-nccl-to-running-nodes.sh").returncode == 0
+    done = cluster.run("apply-nccl-to-running-nodes.sh", "b")
+    assert done.stdout.startswith("2 running nodes find ")
+    (cluster.scripts / "current").unlink()
+    done = cluster.run("apply-nccl-to-running-nodes.sh")
+    assert (done.returncode, done.stdout) == (3, "")
