@@ -64,9 +64,7 @@ GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 class LookupModule(LookupBase):
     """Works out the pins of roles as their own tasks would."""
 
-    def run(
-        self, terms: list[str], variables: Mapping[str, Any] | None = None, **kwargs: Any
-    ) -> list[dict[str, str]]:
+    def run(self, terms: list[str], variables: Mapping[str, Any] | None = None, **kwargs: Any) -> list[dict[str, str]]:
         """Return the pins of the roles in `terms`, or of all."""
         self.set_options(var_options=variables, direct=kwargs)
         unknown = set(self.get_option("architectures")) - set(GO_ARCHITECTURES)

@@ -7,6 +7,8 @@ A stage is a module _verify_<stage>.py with a function run(Context) that yields 
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import pwd
@@ -17,7 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run
+from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _verify_html
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MARK = "postboot-verify"
@@ -25,6 +27,10 @@ MARK = "postboot-verify"
 GPU_ENVIRONMENT = ("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility")
 # What a node may be besides up; anything else keeps jobs from it, or says that it is about to go.
 _HARMLESS = {"CLOUD", "COMPLETING", "DYNAMIC_NORM"}
+# How a line begins that says that a job was ended from here.
+LATE = "the job did not end within"
+# Jobs are submitted by several threads, and one that hangs is cancelled by its name.
+_NUMBERS = itertools.count(1)
 
 
 class VerifyError(Exception):
@@ -39,9 +45,26 @@ class Check(NamedTuple):
 
     name: str
     subject: str  # the partition, or "cluster"
-    status: str  # ok, failed or skipped
+    status: str  # ok, failed, skipped, or unknown: measured, and nobody can say whether that is well
     message: str
     details: dict[str, Any] = {}
+
+
+class Nccl(NamedTuple):
+    """What the stage nccl is asked for; the module's documentation tells what each part means."""
+
+    scopes: tuple[str, ...] = ("one", "two", "all", "container")
+    collectives: tuple[str, ...] = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
+    min_bytes: str = "8"
+    max_bytes: str = "16G"
+    iterations: int = 20
+    tests_dir: str = "/fsx/nccl-tests/current/bin"
+    environment: str = "/fsx/nccl/setup-nccl-env.sh"
+    variables: dict[str, str] = {}
+    mpi: str = "pmix"
+    expected: tuple[Any, ...] = ()
+    tolerance: float = 0.1
+    bisect: bool = True
 
 
 class Options(NamedTuple):
@@ -56,6 +79,9 @@ class Options(NamedTuple):
     time_limit: int = 10
     wait: int = 120
     slurm: str = "/opt/slurm"
+    instance_types: dict[str, str] = {}
+    results_dir: str = "/fsx/nccl-tests/results"
+    nccl: Nccl = Nccl()
 
 
 class Node(NamedTuple):
@@ -65,12 +91,19 @@ class Node(NamedTuple):
     state: str
     partitions: tuple[str, ...]
     gpus: int
+    instance_type: str = ""  # as ParallelCluster's features of the node tell it, where all of a kind have one
+    cpus: int = 0  # that jobs get; 0 where Slurm does not say
 
     @property
     def is_up(self) -> bool:
         """Say whether a job could run there now or soon, without booting anything."""
         base, *flags = self.state.split("+")
         return base in ("IDLE", "MIXED", "ALLOCATED") and not set(flags) - _HARMLESS
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether no job ran there."""
+        return self.is_up and self.state.startswith("IDLE")
 
     @property
     def is_powered_down(self) -> bool:
@@ -103,23 +136,37 @@ def parse_nodes(text: str) -> list[Node]:
     for line in text.splitlines():
         fields: dict[str, str] = {}
         # The first of a kind counts: free text, such as a reason, stands at the end of the line.
-        for key, value in re.findall(r"(?:^|\s)(NodeName|State|Partitions|Gres)=(\S*)", line):
+        keys = "NodeName|State|Partitions|Gres|AvailableFeatures|CPUTot|CPUEfctv"
+        for key, value in re.findall(rf"(?:^|\s)({keys})=(\S*)", line):
             fields.setdefault(key, value)
         if fields.get("NodeName"):
             partitions = tuple(name for name in fields.get("Partitions", "").split(",") if name and name != "(null)")
-            nodes.append(Node(fields["NodeName"], fields.get("State", ""), partitions, gpus_of(fields.get("Gres", ""))))
+            kinds = re.findall(r"(?:^|,)([a-z][a-z0-9-]*\.[a-z0-9-]+)(?=,|$)", fields.get("AvailableFeatures", ""))
+            gpus, cpus = gpus_of(fields.get("Gres", "")), fields.get("CPUEfctv") or fields.get("CPUTot", "")
+            kind = kinds[0] if len(kinds) == 1 else ""
+            state, number = fields.get("State", ""), int(cpus) if cpus.isdigit() else 0
+            nodes.append(Node(fields["NodeName"], state, partitions, gpus, kind, number))
     return nodes
+
+
+def values_of(text: str) -> dict[str, dict[str, list[str]]]:
+    """Return what a job has said, by node and key."""
+    values: dict[str, dict[str, list[str]]] = {}
+    for node, key, value in re.findall(rf"^{MARK}\|([^|\n]*)\|([^|\n]*)\|(.*)$", text, re.MULTILINE):
+        values.setdefault(node, {}).setdefault(key, []).append(value)
+    return values
 
 
 def telling(errors: str) -> list[str]:
     """Return the lines of a failed job that say why, without what stands before each of them."""
-    lines = [re.sub(r"^(srun|slurmstepd)[^:]*: ", "", line.strip()) for line in errors.splitlines() if line.strip()]
+    before = r"^(\d+: )?((srun|slurmstepd)[^:]*: )?"
+    lines = [re.sub(before, "", line.strip()) for line in errors.splitlines() if line.strip()]
     lines = [re.sub(r"^error: ", "", line) for line in lines]
     # What enroot has said, which Pyxis shows indented, is nearest to the cause.
     enroot = [line[len("pyxis:") :].strip() for line in lines if line.startswith("pyxis:   ")]
     why = [line for line in enroot if re.search(r"\[ERROR\]|curl: \(|[Ee]rror|not found|denied|failed", line)]
     why = why or [line for line in lines if re.search(r"pyxis: (?!import|creating|starting|printing)", line)]
-    why = why or [line for line in lines if not re.search(r"queued and waiting|has been allocated|task \d", line)]
+    why = why or [line for line in lines if not re.search(r"queued and waiting|has been allocated|tasks? \d", line)]
     return list(dict.fromkeys(why))[-3:]
 
 
@@ -128,6 +175,9 @@ class Context:
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.runs: list[dict[str, Any]] = []
+        self.pairs: list[dict[str, Any]] = []
+        self.results_dir = ""
         try:
             self.account = pwd.getpwnam(options.user)
         except KeyError as error:
@@ -156,8 +206,11 @@ class Context:
             raise VerifyError(f"{program} {' '.join(argv)} ended with {done.returncode} and said: {said}")
         return done.stdout
 
-    def selected(self) -> Iterator[tuple[str, list[Node], str]]:
-        """Yield every partition with the nodes to look at; where there is none, with the reason."""
+    def selected(self, every: bool = False, gpus: bool = False) -> Iterator[tuple[str, list[Node], str]]:
+        """Yield every partition with the nodes to look at; where there is none, with the reason.
+
+        `every` is all that are up, once where partitions share them; `gpus` only nodes that have some.
+        """
         nodes = parse_nodes(self.slurm("scontrol", "-a", "-o", "show", "nodes"))
         known = list(dict.fromkeys(name for node in nodes for name in node.partitions))
         wrong = [name for name in self.options.partitions if name not in known]
@@ -165,42 +218,81 @@ class Context:
             raise VerifyError(
                 f"verify_partitions: found {', '.join(wrong)}; needed: some of {', '.join(known) or 'none'}"
             )
+        first: dict[frozenset[str], str] = {}
         for partition in self.options.partitions or sorted(known):
-            own = [node for node in nodes if partition in node.partitions]
-            usable = [node for node in own if node.is_up]
+            own = [node for node in nodes if partition in node.partitions and (node.gpus or not gpus)]
+            if not own:
+                continue
+            number = self.options.nodes or len(own)
+            chosen = [node for node in own if node.is_up][: None if every else number]
             if self.options.power_up:
-                usable += [node for node in own if node.is_powered_down]
-            chosen = usable[: self.options.nodes] if self.options.nodes else usable
+                # Nodes that are up cost nothing more. Of the others no more are booted than are asked for.
+                chosen += [node for node in own if node.is_powered_down][: max(0, number - len(chosen))]
             states = ", ".join(sorted({node.state for node in own}))
             advice = "" if self.options.power_up else "; verify_power_up: true boots one"
-            yield partition, chosen, "" if chosen else f"no node of it is up ({states}){advice}"
+            reason = "" if chosen else f"no node of it is up ({states}){advice}"
+            other = first.setdefault(frozenset(node.name for node in chosen), partition)
+            if every and chosen and other != partition:
+                chosen, reason = [], f"its nodes are those of {other}"
+            yield partition, chosen, reason
 
-    def srun(self, partition: str, nodes: Sequence[Node], script: str, *more: str) -> Output:
+    def ask(
+        self, partition: str, nodes: Sequence[Node], script: str, gpus: bool = True
+    ) -> tuple[Output, list[Node], list[Node]]:
+        """Run a shell script once on each of these nodes; return the output, who was asked, and who had no room."""
+        seen, idle = self.srun(partition, nodes, script, gpus=gpus), [node for node in nodes if node.is_idle]
+        if not is_busy(seen):
+            return seen, list(nodes), []
+        if idle and len(idle) < len(nodes):
+            seen = self.srun(partition, idle, script, gpus=gpus)
+            if not is_busy(seen):
+                return seen, idle, [node for node in nodes if node not in idle]
+        return seen, [], list(nodes)
+
+    def no_room(self, nodes: Sequence[Node]) -> str:
+        """Return why nodes were not asked."""
+        return f"no room within {self.options.wait} s on {', '.join(node.name for node in nodes)}"
+
+    def srun(self, partition: str, nodes: Sequence[Node], script: str, *more: str, gpus: bool = True) -> Output:
         """Run a shell script once on each of these nodes, and read what it prints with say()."""
-        name = f"{MARK}-{os.getpid()}-{time.monotonic_ns() % 10**9}"
-        gpus = min(node.gpus for node in nodes)
+        say = f'say() {{ printf "\\n{MARK}|%s|%s|%s\\n" "$SLURMD_NODENAME" "$1" "$2"; }}\n'
+        code, out, err = self.submit(partition, nodes, say + script, *more, gpus=gpus)
+        return Output(code, values_of(out), telling(err))
+
+    def submit(
+        self,
+        partition: str,
+        nodes: Sequence[Node],
+        script: str,
+        *more: str,
+        tasks_per_node: int = 1,
+        gpus: bool = True,
+    ) -> tuple[int, str, str]:
+        """Run a shell script on these nodes, with their GPUs; return its exit code, what it printed and complained."""
+        name = f"{MARK}-{os.getpid()}-{next(_NUMBERS)}"
+        count = min(node.gpus for node in nodes) if gpus else 0
         booting = any(node.is_powered_down for node in nodes)
         argv = [
             os.path.join(self.options.slurm, "bin", "srun"),
             f"--job-name={name}",
             f"--partition={partition}",
             f"--nodes={len(nodes)}",
-            f"--ntasks={len(nodes)}",
-            "--ntasks-per-node=1",
+            f"--ntasks={tasks_per_node * len(nodes)}",
+            f"--ntasks-per-node={tasks_per_node}",
             f"--nodelist={','.join(node.name for node in nodes)}",
             f"--time={self.options.time_limit}",
             "--chdir=/tmp",
             *([] if booting else [f"--immediate={self.options.wait}"]),
-            *([f"--gres=gpu:{gpus}"] if gpus else []),
+            *([f"--gres=gpu:{count}"] if count else []),
             *more,
             "sh",
             "-c",
-            f'say() {{ printf "\\n{MARK}|%s|%s|%s\\n" "$SLURMD_NODENAME" "$1" "$2"; }}\n{script}',
+            script,
         ]
         # A node that boots may take as long as ParallelCluster gives it.
         limit = 60 * self.options.time_limit + (2400 if booting else self.options.wait) + 30
         child = subprocess.Popen(
-            self._as_user(*(GPU_ENVIRONMENT if gpus else ()), *argv),
+            self._as_user(*(GPU_ENVIRONMENT if count else ()), *argv),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -218,21 +310,20 @@ class Context:
             except subprocess.TimeoutExpired:
                 if time.monotonic() - begun > limit:
                     out, err = self._end(child, name)
-                    err += f"\nthe job did not end within {limit} s, and was cancelled"
+                    err += f"\n{LATE} {limit} s, and was cancelled"
                     break
-        values: dict[str, dict[str, list[str]]] = {}
-        for node, key, value in re.findall(rf"^{MARK}\|([^|\n]*)\|([^|\n]*)\|(.*)$", out, re.MULTILINE):
-            values.setdefault(node, {}).setdefault(key, []).append(value)
-        return Output(child.returncode, values, telling(err))
+        return child.returncode, out, err
 
     def _end(self, child: subprocess.Popen[str], name: str) -> tuple[str, str]:
-        subprocess.run(
-            self._as_user(os.path.join(self.options.slurm, "bin", "scancel"), f"--name={name}"),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
+        # srun itself is ended in any case, whether Slurm answers or not.
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                self._as_user(os.path.join(self.options.slurm, "bin", "scancel"), f"--name={name}"),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=60,
+                check=False,
+            )
         for sign in (signal.SIGTERM, signal.SIGKILL):
             try:
                 return child.communicate(timeout=20)
@@ -255,6 +346,7 @@ def report(checks: Sequence[tuple[str, Check]], begun: float, **more: Any) -> di
         "started": _run.utc(begun),
         "finished": _run.utc(time.time()),
         "ok": not complaints(checks),
+        "verdict": verdict(checks),
         "checks": [{"stage": stage, **check._asdict()} for stage, check in checks],
     }
 
@@ -270,13 +362,28 @@ def table(checks: Sequence[tuple[str, Check]]) -> list[str]:
 def complaints(checks: Sequence[tuple[str, Check]]) -> list[str]:
     """Return one line for each check that failed, or one that says that no job ran on any partition."""
     failed = [f"{c.subject}: {c.name} ({stage}): {c.message}" for stage, c in checks if c.status == "failed"]
-    if failed or any(check.status == "ok" and check.subject != "cluster" for _stage, check in checks):
+    if failed or any(check.status in ("ok", "unknown") and check.subject != "cluster" for _stage, check in checks):
         return failed
     skipped = [f"{check.subject}: {check.message}" for _stage, check in checks if check.status == "skipped"]
     return [f"nothing was checked: {'; '.join(skipped) or 'there is no partition'}"]
 
 
+def verdict(checks: Sequence[tuple[str, Check]]) -> str:
+    """Return all in one sentence."""
+    count = {status: sum(check.status == status for _stage, check in checks) for status in ("ok", "failed", "unknown")}
+    if complaints(checks):
+        return f"{count['failed']} of {len(checks)} checks failed" if count["failed"] else complaints(checks)[0]
+    more = f", and {count['unknown']} could not be judged" if count["unknown"] else ""
+    return f"{count['ok']} checks passed{more}"
+
+
 def write(path: str, result: dict[str, Any]) -> None:
-    """Put the report in place."""
+    """Put the report in place, for programs and beside it as a page."""
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     _run.write_atomically(path, json.dumps(result, indent=1, sort_keys=True) + "\n", 0o644)
+    _run.write_atomically(page_of(path), _verify_html.render(result), 0o644)
+
+
+def page_of(path: str) -> str:
+    """Return where the page is that belongs to a report."""
+    return f"{os.path.splitext(path)[0]}.html"

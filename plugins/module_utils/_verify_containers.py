@@ -26,7 +26,10 @@ def smallest(directory: str) -> str:
     for name in os.listdir(directory) if os.path.isdir(directory) else ():
         path = os.path.join(directory, name)
         if name.endswith(".sqsh") and not name.startswith("."):
-            status = os.stat(path)
+            try:
+                status = os.stat(path)
+            except OSError:  # a link that leads nowhere, or what has just been removed
+                continue
             if stat.S_ISREG(status.st_mode) and status.st_mode & 0o004:
                 found.append((status.st_size, path))
     return min(found)[1] if found else ""

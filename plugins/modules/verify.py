@@ -13,6 +13,9 @@ version_added: 0.1.0
 description:
   - Runs on the head node. Submits small jobs with C(srun), as an ordinary user, to every partition that has a node that
     is up, and says what worked.
+  - V(nodes) asks each node that is up what the last run of site left there, and whether exporters and EFA answer;
+    V(containers) starts a container on some nodes of each partition; V(nccl) measures NCCL on the partitions that have
+    GPUs, and compares it with what others have published for the same instance type.
   - A check that fails does not fail the task, whose results name it. Nothing on the cluster is changed.
 options:
   user:
@@ -23,15 +26,17 @@ options:
     description: What is checked.
     type: list
     elements: str
-    choices: [containers]
-    default: [containers]
+    choices: [nodes, containers, nccl]
+    default: [nodes, containers, nccl]
   partitions:
     description: The partitions to check. By default all.
     type: list
     elements: str
     default: []
   nodes:
-    description: How many nodes of each partition are asked; V(0) asks all.
+    description:
+      - On how many nodes of each partition containers are started, and up to how many are booted where O(power_up) is
+        set; V(0) is all. V(nodes) and V(nccl) in O(stages) take all that are up.
     type: int
     default: 2
   power_up:
@@ -43,7 +48,9 @@ options:
     type: int
     default: 10
   wait:
-    description: How many seconds each job may wait for nodes that are busy. The check is skipped after that.
+    description:
+      - How many seconds each job may wait for nodes that are busy. The check is skipped after that; V(nodes) and
+        V(nccl) in O(stages) then go on with the nodes that are idle.
     type: int
     default: 120
   container_image:
@@ -59,8 +66,100 @@ options:
     description: Where Slurm is installed.
     type: path
     default: /opt/slurm
+  instance_types:
+    description:
+      - The instance type of nodes, by their names in Slurm. Without it those count that ParallelCluster gives nodes as
+        a feature in Slurm, or that the node itself tells.
+    type: dict
+    default: {}
+  nccl:
+    description: What V(nccl) in O(stages) does.
+    type: dict
+    default: {}
+    suboptions:
+      scopes:
+        description:
+          - V(one) is each node by itself, over NVLink, V(two) two nodes, V(all) all of a partition that are up, and
+            V(container) two nodes, or the only one, in a container, with the cluster's NCCL. Its image is
+            O(container_image), or the newest of O(images_dir) that has C(pytorch) in its name, or the smallest.
+        type: list
+        elements: str
+        choices: [one, two, all, container]
+        default: [one, two, all, container]
+      collectives:
+        description: What is measured; the first one also on every single node, and in containers.
+        type: list
+        elements: str
+        choices:
+          - all_reduce
+          - all_gather
+          - reduce_scatter
+          - alltoall
+          - alltoallv
+          - broadcast
+          - reduce
+          - gather
+          - scatter
+          - sendrecv
+          - hypercube
+        default: [all_reduce, all_gather, reduce_scatter, alltoall]
+      min_bytes:
+        description: The smallest message, as nccl-tests takes it.
+        type: str
+        default: "8"
+      max_bytes:
+        description: The largest message, as nccl-tests takes it. The next one is always twice as large.
+        type: str
+        default: 16G
+      iterations:
+        description: How often each message is sent.
+        type: int
+        default: 20
+      tests_dir:
+        description: Where nccl-tests are.
+        type: path
+        default: /fsx/nccl-tests/current/bin
+      environment:
+        description: What a job sources first.
+        type: path
+        default: /fsx/nccl/setup-nccl-env.sh
+      variables:
+        description: Further environment variables of the jobs.
+        type: dict
+        default: {}
+      mpi:
+        description: How srun starts MPI programs; V(none) starts one process on each node, for tests without MPI.
+        type: str
+        default: pmix
+      expected:
+        description:
+          - Bus bandwidths to expect besides the published ones, or instead of them. Each has C(instance_type),
+            C(nodes), C(collective), C(size) in bytes (or such as V(16G)), C(busbw) in GB/s, and a C(source).
+        type: list
+        elements: dict
+        default: []
+      tolerance:
+        description: How much less than expected is still well, as a share.
+        type: float
+        default: 0.1
+      bisect:
+        description: Whether pairs of nodes are measured where several together fall short, to find the slow one.
+        type: bool
+        default: true
+  results_dir:
+    description: Where V(nccl) makes a folder for what its jobs print.
+    type: path
+    default: /fsx/nccl-tests/results
+  cluster:
+    description: The cluster's name, for the report.
+    type: str
+    default: ""
+  region:
+    description: The cluster's region, for the report.
+    type: str
+    default: ""
   output:
-    description: The JSON file for the results.
+    description: The JSON file for the results. A page to look at is written beside it, with C(.html) at its end.
     type: path
     default: /var/lib/pcluster-postboot/verify.json
 attributes:
@@ -75,7 +174,7 @@ attributes:
   idempotent:
     description: When run twice in a row, the second run changes nothing.
     support: full
-    details: Nothing is ever changed, apart from O(output), which is a result.
+    details: Nothing is ever changed, apart from O(output), and what jobs print in O(results_dir), which are results.
   platform:
     description: Target systems.
     support: full
@@ -96,6 +195,10 @@ report:
   description: What was written to O(output); its C(ok) says whether something was checked and nothing failed.
   type: dict
   returned: success
+page:
+  description: Where the page is that shows the same with charts. It needs no other file.
+  type: str
+  returned: success
 table:
   description: The same for people, a line for each check.
   type: list
@@ -109,12 +212,72 @@ complaints:
 """
 
 import time
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _verify, _verify_containers
+from ansible_collections.pcluster.postboot.plugins.module_utils import (
+    _nccl_expected,
+    _nccl_results,
+    _run,
+    _verify,
+    _verify_containers,
+    _verify_nccl,
+    _verify_nodes,
+)
 
-STAGES = {"containers": _verify_containers.run}
+STAGES = {"nodes": _verify_nodes.run, "containers": _verify_containers.run, "nccl": _verify_nccl.run}
+NCCL = {
+    "scopes": {
+        "type": "list",
+        "elements": "str",
+        "choices": list(_verify_nccl.SCOPES),
+        "default": list(_verify_nccl.SCOPES),
+    },
+    "collectives": {
+        "type": "list",
+        "elements": "str",
+        "choices": list(_nccl_results.COLLECTIVES),
+        "default": list(_verify_nccl.COLLECTIVES),
+    },
+    "min_bytes": {"type": "str", "default": "8"},
+    "max_bytes": {"type": "str", "default": "16G"},
+    "iterations": {"type": "int", "default": 20},
+    "tests_dir": {"type": "path", "default": "/fsx/nccl-tests/current/bin"},
+    "environment": {"type": "path", "default": "/fsx/nccl/setup-nccl-env.sh"},
+    "variables": {"type": "dict", "default": {}},
+    "mpi": {"type": "str", "default": "pmix"},
+    "expected": {"type": "list", "elements": "dict", "default": []},
+    "tolerance": {"type": "float", "default": 0.1},
+    "bisect": {"type": "bool", "default": True},
+}
+
+
+def nccl_options(given: dict[str, Any]) -> _verify.Nccl:
+    """Return what the stage nccl is asked for; what makes no sense is told by the name that users know."""
+    wanted = {**given, "expected": _nccl_expected.parse_rows(given["expected"])}
+    for name in ("scopes", "collectives"):
+        wanted[name] = tuple(dict.fromkeys(given[name]))
+        if not wanted[name]:
+            raise _nccl_expected.ExpectedError(f"verify_nccl_{name}: found none; needed: one or more")
+    sizes = []
+    for name in ("min_bytes", "max_bytes"):
+        try:
+            sizes.append(_nccl_expected.parse_size(given[name]))
+        except _nccl_expected.ExpectedError as error:
+            raise _nccl_expected.ExpectedError(f"verify_nccl_{name}: {error}") from error
+        # As bytes, because nccl-tests does not know each way to write it.
+        wanted[name] = str(sizes[-1])
+    if sizes[0] > sizes[1]:
+        raise _nccl_expected.ExpectedError(
+            f"verify_nccl_min_bytes: found {given['min_bytes']}; needed: no more than {given['max_bytes']}"
+        )
+    if not 0 <= given["tolerance"] < 1:
+        raise _nccl_expected.ExpectedError(
+            f"verify_nccl_tolerance: found {given['tolerance']}; needed: a share from 0 to below 1, such as 0.1"
+        )
+    wanted["variables"] = {name: str(value) for name, value in given["variables"].items()}
+    return _verify.Nccl(**wanted)
 
 
 def main() -> None:
@@ -122,7 +285,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "user": {"type": "str", "required": True},
-            "stages": {"type": "list", "elements": "str", "choices": list(STAGES), "default": ["containers"]},
+            "stages": {"type": "list", "elements": "str", "choices": list(STAGES), "default": list(STAGES)},
             "partitions": {"type": "list", "elements": "str", "default": []},
             "nodes": {"type": "int", "default": 2},
             "power_up": {"type": "bool", "default": False},
@@ -131,6 +294,11 @@ def main() -> None:
             "container_image": {"type": "str", "default": ""},
             "images_dir": {"type": "path", "default": "/fsx/containers"},
             "slurm": {"type": "path", "default": "/opt/slurm"},
+            "instance_types": {"type": "dict", "default": {}},
+            "nccl": {"type": "dict", "default": {}, "apply_defaults": True, "options": NCCL},
+            "results_dir": {"type": "path", "default": "/fsx/nccl-tests/results"},
+            "cluster": {"type": "str", "default": ""},
+            "region": {"type": "str", "default": ""},
             "output": {"type": "path", "default": _run.STATE_DIR + "/verify.json"},
         },
         supports_check_mode=True,
@@ -138,6 +306,11 @@ def main() -> None:
     params = module.params
     if module.check_mode:
         module.exit_json(changed=False, report={}, table=[], complaints=[], msg="no job is submitted in check mode")
+    begun = time.time()
+    try:
+        nccl = nccl_options(params["nccl"])
+    except _nccl_expected.ExpectedError as error:
+        module.fail_json(msg=str(error))
     options = _verify.Options(
         user=params["user"],
         image=params["container_image"],
@@ -148,16 +321,25 @@ def main() -> None:
         time_limit=params["time_limit"],
         wait=params["wait"],
         slurm=params["slurm"],
+        instance_types={name: str(kind) for name, kind in params["instance_types"].items() if kind},
+        results_dir=params["results_dir"],
+        nccl=nccl,
     )
-    begun = time.time()
     try:
         context = _verify.Context(options)
         checks = [(stage, check) for stage in params["stages"] for check in STAGES[stage](context)]
-        report = _verify.report(checks, begun, user=params["user"], stages=params["stages"])
+        told = {name: params[name] for name in ("user", "stages", "cluster", "region")}
+        report = _verify.report(checks, begun, **told, runs=context.runs, pairs=context.pairs)
         _verify.write(params["output"], report)
     except (OSError, _verify.VerifyError) as error:
         module.fail_json(msg=str(error))
-    module.exit_json(changed=False, report=report, table=_verify.table(checks), complaints=_verify.complaints(checks))
+    module.exit_json(
+        changed=False,
+        report=report,
+        page=_verify.page_of(params["output"]),
+        table=_verify.table(checks),
+        complaints=_verify.complaints(checks),
+    )
 
 
 if __name__ == "__main__":

@@ -106,7 +106,8 @@ class Site:
                 task["pcluster.postboot.node_facts"] = {"facts": "{{ node }}"}
             if "pcluster.postboot.check_variables" in task:
                 task["pcluster.postboot.check_variables"]["components"] = list(COMPONENTS)
-        main["block"] = [task for task in main["block"] if "ansible.builtin.import_tasks" not in task] + [
+        real = {"ansible.builtin.import_tasks", "ansible.builtin.include_role"}
+        main["block"] = [task for task in main["block"] if not real & set(task)] + [
             {
                 "name": name,
                 "ansible.builtin.import_tasks": "tasks/component.yml",

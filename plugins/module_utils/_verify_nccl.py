@@ -1,0 +1,472 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The stage `nccl`: nccl-tests through Slurm on one node, on two, on all of a partition, and in a container.
+
+Every partition whose nodes have GPUs is measured. What a run gives is compared with what others have published for the
+same instance type; where nobody has, it is told and not judged. When several nodes together fall short, pairs of them
+find the one that holds the others back.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _efa, _run, _verify
+from ansible_collections.pcluster.postboot.plugins.module_utils import _nccl_expected as expected
+from ansible_collections.pcluster.postboot.plugins.module_utils import _nccl_results as results
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import Check, Context, Node
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify_containers import smallest
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
+SCOPES = ("one", "two", "all", "container")
+# How many jobs on different nodes run at the same time.
+AT_ONCE = 8
+# A pair of nodes that gives less than this share of what the best pair gives is slow.
+SLOW = 0.85
+# How often each node gets another partner as long as all pairs are alike.
+ROUNDS = 3
+# What the report calls runs on so many nodes.
+STAGES = {1: "one_node", 2: "two_nodes"}
+STATUSES = {"ok": "ok", "short": "failed", "suspicious": "failed", "unknown": "unknown"}
+
+# Of the libraries that the tests need, an image may lack those in /opt: the EFA installer's Open MPI.
+PROBE = """
+[ "$(cat /sys/devices/virtual/dmi/id/sys_vendor 2> /dev/null)" != "Amazon EC2" ] ||
+  say type "$(cat /sys/devices/virtual/dmi/id/product_name)"
+for device in /sys/class/infiniband/*/device/driver; do
+  case $(readlink "$device") in */efa) say efa "$device" ;; esac
+done
+[ ! -x {tests}/all_reduce_perf ] || say tests {tests}
+[ ! -r {environment} ] || say environment {environment}
+ldd {tests}/all_reduce_perf 2> /dev/null | sed -n 's|.* => \\(/opt/.*\\)/[^/]*/[^/]* (.*|\\1|p' | sort -u |
+  while read -r folder; do say mount "$folder"; done
+"""
+
+
+class Measured(NamedTuple):
+    """One run of one program."""
+
+    scope: str
+    nodes: tuple[str, ...]
+    collective: str
+    container: str
+    result: results.Result
+    judgement: expected.Judgement
+    log: str
+    problem: str  # why this is no measurement, on one line; nothing if it is one
+    busy: bool  # whether it did not even begin, because its nodes had no room
+
+    @property
+    def busbw(self) -> float:
+        """Return the bus bandwidth of the largest message in GB/s; 0 where nothing was measured."""
+        return max(self.result.rows, key=lambda row: row.size).busbw if self.result.rows and not self.problem else 0.0
+
+
+class Group(NamedTuple):
+    """What is measured together: nodes of one partition and one instance type."""
+
+    partition: str
+    subject: str  # the partition, with the instance type where it has several
+    nodes: tuple[Node, ...]
+    instance_type: str
+    efa: dict[str, int]  # how many devices each node has
+    mounts: tuple[str, ...]  # what a container needs of the host
+
+    @property
+    def gpus(self) -> int:
+        """Return how many GPUs of each node take part."""
+        return min(node.gpus for node in self.nodes)
+
+
+def run(context: Context) -> Iterator[Check]:
+    """Yield what becomes of each check; the runs themselves are added to context.runs and context.pairs."""
+    done: set[frozenset[str]] = set()
+    for name, nodes, reason in context.selected(every=True, gpus=True):
+        if not nodes:
+            yield Check("nccl", name, "skipped", reason)
+            continue
+        try:
+            yield from _partition(context, name, nodes, done)
+        except OSError as error:
+            yield Check("nccl", name, "failed", f"verify_results_dir: what jobs print could not be kept: {error}")
+
+
+def _partition(context: Context, name: str, nodes: Sequence[Node], done: set[frozenset[str]]) -> Iterator[Check]:
+    options = context.options.nccl
+    script = PROBE.format(tests=shlex.quote(options.tests_dir), environment=shlex.quote(options.environment))
+    seen, asked, busy = context.ask(name, nodes, script)
+    if busy:
+        yield Check("nccl", name, "skipped", context.no_room(busy))
+    if not asked:
+        return
+    if seen.code:
+        why = f"srun ended with {seen.code}: {'; '.join(seen.errors) or 'it said nothing'}"
+        yield Check("nccl", name, "failed", why)
+        return
+    of = {node.name: seen.values.get(node.name, {}) for node in asked}
+    for key, what, tag in (
+        ("environment", options.environment, "nccl"),
+        ("tests", f"{options.tests_dir}/all_reduce_perf", "nccl_tests"),
+    ):
+        without = [node for node, values in of.items() if key not in values]
+        if without:
+            why = f"there is no {what} on {', '.join(without)}; run site with --tags {tag}"
+            yield Check("nccl", name, "failed", why)
+            return
+    kinds: dict[str, list[Node]] = {}
+    for node in asked:
+        told = context.options.instance_types.get(node.name) or node.instance_type
+        kinds.setdefault(told or of[node.name].get("type", [""])[-1], []).append(node)
+    context.results_dir = context.results_dir or _results_folder(context.options.results_dir)
+    for kind, some in sorted(kinds.items()):
+        subject = name if len(kinds) == 1 else f"{name} {kind or 'of unknown type'}"
+        efa = {node.name: len(of[node.name].get("efa", [])) for node in some}
+        mounts = set.intersection(*(set(of[node.name].get("mount", [])) for node in some))
+        group = Group(name, subject, tuple(some), kind, efa, tuple(sorted(mounts)))
+        yield from _Stage(context, group, done).checks()
+
+
+class _Stage:
+    """The runs on one group."""
+
+    def __init__(self, context: Context, group: Group, done: set[frozenset[str]]) -> None:
+        self.context, self.group, self.done, self.options = context, group, done, context.options.nccl
+        self.short: list[Measured] = []
+        self.pairs: list[Measured] = []
+
+    def checks(self) -> Iterator[Check]:
+        nodes, scopes = self.group.nodes, self.options.scopes
+        if "one" in scopes:
+            yield from self._one()
+        if "two" in scopes or "all" in scopes:
+            yield from self._several()
+        if self.short and self.options.bisect:
+            yield self._slow_node(self.short[0].collective)
+        if "container" in scopes:
+            yield from self._container(nodes[:2])
+
+    def _first_time(self, nodes: Sequence[Node], how: str = "") -> bool:
+        """Say whether these nodes have not yet been measured; partitions may share them."""
+        key = frozenset([how, *(node.name for node in nodes)])
+        first = key not in self.done
+        self.done.add(key)
+        return first
+
+    def _one(self) -> Iterator[Check]:
+        """Measure the first collective on every node by itself, and the others on one of them."""
+        first, *others = self.options.collectives
+        nodes = [node for node in self.group.nodes if self._first_time([node])]
+        if self.group.gpus < 2 or not nodes:
+            why = "each node has one GPU alone" if nodes else "another partition has the same nodes"
+            yield Check("nccl: one node", self.group.subject, "skipped", why)
+            return
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            alone = list(pool.map(lambda node: self._measure("one", [node], first), nodes))
+        free = [node for node, measured in zip(nodes, alone) if not measured.busy]
+        alone += [self._measure("one", free[:1], collective) for collective in others if free]
+        for measured in alone:
+            yield self._check(f"{measured.collective} on one node", measured, where=f"{measured.nodes[0]}: ")
+
+    def _several(self) -> Iterator[Check]:
+        nodes, scopes = self.group.nodes, self.options.scopes
+        if len(nodes) < 2:
+            yield Check("nccl: several nodes", self.group.subject, "skipped", "only one node of it is up")
+            return
+        for scope, some in (("two", nodes[:2]), ("all", nodes)):
+            if scope not in scopes or (scope == "all" and "two" in scopes and len(nodes) == 2):
+                continue
+            if not self._first_time(some):
+                why = "another partition has the same nodes"
+                yield Check(f"nccl: {len(some)} nodes", self.group.subject, "skipped", why)
+                continue
+            yield from self._together(scope, some)
+
+    def _together(self, scope: str, nodes: Sequence[Node]) -> Iterator[Check]:
+        runs: list[Measured] = []
+        for collective in self.options.collectives:
+            runs.append(self._measure(scope, nodes, collective))
+            yield self._check(f"{collective} on {len(nodes)} nodes", runs[-1])
+            if runs[-1].busy:
+                break
+        yield from self._network(runs, f" on {len(nodes)} nodes")
+        self.short += [measured for measured in runs if not measured.problem and measured.judgement.status == "short"]
+
+    def _container(self, nodes: Sequence[Node]) -> Iterator[Check]:
+        directory = self.context.options.images_dir
+        image = self.context.options.image or _newest_pytorch(directory) or smallest(directory)
+        name = f"{self.options.collectives[0]} in a container"
+        if not image or not self._first_time(nodes, "container"):
+            why = "another partition has the same nodes" if image else f"there is no image in {directory}"
+            yield Check(name, self.group.subject, "skipped", why)
+            return
+        measured = self._measure("container", nodes, self.options.collectives[0], image)
+        yield self._check(name, measured)
+        if len(nodes) > 1:
+            yield from self._network([measured], " in a container")
+
+    def _measure(self, scope: str, nodes: Sequence[Node], collective: str, image: str = "") -> Measured:
+        """Run one program, and note for the report what it gave."""
+        options, group = self.options, self.group
+        tasks, each = (group.gpus, 1) if options.mpi != "none" else (1, group.gpus)
+        program = os.path.join(options.tests_dir, f"{collective}_perf")
+        sizes = ["-b", options.min_bytes, "-e", options.max_bytes, "-f", "2"]
+        words = [program, *sizes, "-g", str(each), "-n", str(options.iterations), "-c", "1"]
+        lines = [f". {shlex.quote(options.environment)}", "export NCCL_DEBUG=INFO"]
+        lines += [f"export {name}={shlex.quote(value)}" for name, value in options.variables.items()]
+        # Where one process dies the others would wait for it until the time is over.
+        more = ["--label", f"--mpi={options.mpi}", "--kill-on-bad-exit=1", *_cpus(nodes, tasks)]
+        if image:
+            mounts = [os.path.dirname(options.environment), options.tests_dir, *group.mounts]
+            more += [
+                f"--container-image={image}",
+                f"--container-mounts={','.join(f'{path}:{path}' for path in mounts)}",
+                "--export=ALL,NCCL_SHARED=1",
+            ]
+        script = "\n".join([*lines, f"exec {shlex.join(words)}"])
+        code, out, err = self.context.submit(group.partition, nodes, script, *more, tasks_per_node=tasks)
+        tests = results.parse(out + "\n" + err, collective)
+        result = next((one for one in tests if one.rows), tests[0])
+        result = result._replace(errors=_errors(result, code, err))
+        judgement = expected.judge_result(
+            result, group.instance_type, nodes=len(nodes), rows=options.expected, tolerance=options.tolerance
+        )
+        problem, names = _problem(result), tuple(node.name for node in nodes)
+        if problem:
+            judgement = expected.Judgement("failed", problem)
+        busy = not result.rows and _verify.is_busy(_verify.Output(code, {}, _verify.telling(err)))
+        log = "" if busy else self._keep(f"{scope}-{collective}-{'-'.join(names[:2])}", out + err)
+        return Measured(scope, names, collective, image, result, judgement, log, problem, busy)
+
+    def _keep(self, name: str, text: str) -> str:
+        """Keep what a job has printed, for everybody; return where."""
+        folder = _made(os.path.join(self.context.results_dir, self.group.subject.replace(" ", "-")))
+        path = os.path.join(folder, f"{name}.log")
+        _run.write_atomically(path, text, 0o644)
+        return path
+
+    def _check(self, name: str, measured: Measured, where: str = "") -> Check:
+        """Return what is said of a run, which is added to the report."""
+        subject = self.group.subject
+        if measured.busy:
+            return Check(name, subject, "skipped", f"{where}no room within {self.context.options.wait} s")
+        self.context.runs.append(self._for_report(measured))
+        details = {"log": measured.log, "busbw": results.plain(measured.busbw), "nodes": list(measured.nodes)}
+        if measured.problem:
+            return Check(name, subject, "failed", f"{where}{measured.problem} (see {measured.log})", details)
+        judgement = measured.judgement
+        return Check(name, subject, STATUSES[judgement.status], where + judgement.message, details)
+
+    def _network(self, runs: Sequence[Measured], where: str) -> Iterator[Check]:
+        """Say whether nodes that have EFA talked over it, with all their devices."""
+        # A run that took too long may have been slow because of just this.
+        told = [one for one in runs if not one.busy and (not one.problem or one.result.network.hosts)]
+        if not told:
+            return
+        name, subject, kind = f"EFA is selected{where}", self.group.subject, self.group.instance_type
+        nics = max(self.group.efa[node] for one in told for node in one.nodes)
+        wanted = _efa.DEVICES.get(kind, nics)
+        if not nics and not wanted:
+            yield Check(name, subject, "skipped", "its nodes have no EFA device")
+            return
+        for measured in told:
+            problem = _fabric_problem(measured, nics) if nics else ""
+            if problem:
+                yield Check(name, subject, "failed", f"{problem} (see {measured.log})")
+                return
+        if nics != wanted:
+            why = f"its nodes have {nics or 'no'} EFA devices; a {kind} has {wanted}"
+            yield Check(name, subject, "failed", why)
+            return
+        plugin = told[0].result.network.plugin or "the network plugin"
+        yield Check(name, subject, "ok", f"{nics} devices on each node, by {plugin}")
+
+    # Who holds the others back
+
+    def _slow_node(self, collective: str) -> Check:
+        """Find the slow nodes: pairs of all, and then each that has met no good one with one of a good pair."""
+        name, subject, nodes = "slow node", self.group.subject, self.group.nodes
+        if len(nodes) < 3:
+            why = "with two nodes nobody can tell which one; compare them on one node each"
+            return Check(name, subject, "unknown", why)
+        met: dict[tuple[str, ...], float] = {}
+        for number, pairs in enumerate(_rounds(nodes), 1):
+            met.update(self._measure_pairs(pairs, collective))
+            alike = not met or min(met.values()) >= SLOW * max(met.values())
+            # One of an odd number has its first turn in the second round. Two slow ones may look alike at first.
+            if number == ROUNDS or (not alike and len(_names(met)) == len(nodes)):
+                break
+        usual = max(met.values(), default=0.0)
+        if not usual:
+            self._note_pairs(usual)
+            return Check(name, subject, "unknown", "no pair of its nodes could be measured")
+        good = _names(pair for pair, busbw in met.items() if busbw >= SLOW * usual)
+        slow = []
+        for node in nodes:
+            if node.name in good or node.name not in _names(met):
+                continue
+            partners = [one for one in nodes if one.name in good and _pair(node, one) not in met]
+            again = self._measure_pairs([(node, partners[0])], collective) if partners else {}
+            if all(busbw < SLOW * usual for busbw in again.values()):
+                slow.append(node.name)
+        self._note_pairs(usual)
+        if slow:
+            verb = "is" if len(slow) == 1 else "are"
+            why = f"{' and '.join(slow)} {verb} slow with every partner: replace the instance"
+            return Check(name, subject, "failed", why, {"slow": slow})
+        why = f"no pair is slower than the others ({usual:.4g} GB/s): it is not one node"
+        return Check(name, subject, "unknown", why)
+
+    def _measure_pairs(self, pairs: Sequence[tuple[Node, Node]], collective: str) -> dict[tuple[str, ...], float]:
+        """Measure pairs without a common node at the same time; return what each gave, if it had room."""
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            measured = list(pool.map(lambda pair: self._measure("pair", pair, collective), pairs))
+        measured = [one for one in measured if not one.busy]
+        self.pairs += measured
+        return {tuple(sorted(one.nodes)): one.busbw for one in measured}
+
+    def _note_pairs(self, usual: float) -> None:
+        for one in self.pairs:
+            status, why = ("failed", one.problem) if one.problem else ("ok", "")
+            if not one.problem and one.busbw < SLOW * usual:
+                status, why = "short", f"less than {SLOW:.0%} of the best pair's {usual:.4g} GB/s"
+            pair = {
+                "partition": self.group.partition,
+                "collective": one.collective,
+                "size": max((row.size for row in one.result.rows), default=None),
+                "nodes": list(one.nodes),
+                "busbw": one.busbw,
+                "expected": usual,
+                "status": status,
+                "message": why,
+            }
+            self.context.pairs.append(results.plain(pair))
+
+    def _for_report(self, measured: Measured) -> dict[str, Any]:
+        result, network, kind = measured.result, measured.result.network, self.group.instance_type
+        versions = {"nccl-tests": result.version, "NCCL": network.nccl or result.nccl, "CUDA": network.cuda}
+        versions |= {"network plugin": network.plugin, "libfabric": network.libfabric, "tuner": network.tuner}
+        count, ranks = len(measured.nodes), len(result.ranks)
+        expectation = expected.for_report(
+            kind, count, measured.collective, ranks=ranks, rows=self.options.expected, tolerance=self.options.tolerance
+        )
+        return {
+            "stage": "all_nodes" if measured.scope == "all" else STAGES[count],
+            "partition": self.group.partition,
+            "instance_type": kind,
+            "nodes": list(measured.nodes),
+            "ranks": ranks,
+            "collective": measured.collective,
+            "container": bool(measured.container),
+            "rows": results.plain(result.rows),
+            "expectation": expectation,
+            "judgement": measured.judgement._asdict(),
+            "provider": network.provider,
+            "nics": network.nics,
+            "environment": network.environment,
+            "versions": {name: version for name, version in versions.items() if version},
+            "log": measured.log,
+            "errors": list(result.errors),
+        }
+
+
+def _pair(one: Node, other: Node) -> tuple[str, ...]:
+    return tuple(sorted((one.name, other.name)))
+
+
+def _names(pairs: Iterable[tuple[str, ...]]) -> set[str]:
+    return {name for pair in pairs for name in pair}
+
+
+def _rounds(nodes: Sequence[Node]) -> Iterator[list[tuple[Node, Node]]]:
+    """Yield rounds of pairs without a common node, until each has met each other; of an odd number one rests."""
+    ring: list[Node | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
+    half = len(ring) // 2
+    for _round in ring[1:]:
+        yield [(one, other) for one, other in zip(ring[:half], reversed(ring[half:])) if one and other]
+        ring = [ring[0], ring[-1], *ring[1:-1]]
+
+
+def _cpus(nodes: Sequence[Node], tasks: int) -> list[str]:
+    """Return how srun shares all CPUs of a node among the processes; with --exclusive alone each would get one."""
+    cpus = min(node.cpus for node in nodes)
+    if not cpus:
+        return ["--exclusive"]
+    return ["--exclusive", f"--cpus-per-task={cpus // tasks}" if cpus >= tasks else "--overcommit"]
+
+
+def _errors(result: results.Result, code: int, err: str) -> list[str]:
+    """Return why a job failed, in the words that tell most."""
+    late = [line for line in err.splitlines() if line.startswith(_verify.LATE)]
+    said = _verify.telling(err)
+    if late:
+        return late
+    if not result.rows:
+        # It did not come to the table: what the shell, the linker, Slurm or Pyxis has said counts.
+        own = [error for error in result.errors if not re.search(r": tasks? \S+ (Exited|Terminated|Killed)", error)]
+        return own if own and "error: pyxis:" not in err else said or result.errors
+    if code and not results.why(result):
+        return [f"srun ended with {code}: {'; '.join(said) or 'it said nothing'}"]
+    if not code and result.complete:
+        # Slurm's daemons may have complained of what did no harm.
+        return [error for error in result.errors if not re.match(r"(rank \d+: )?(srun|slurmstepd): error:", error)]
+    return result.errors
+
+
+def _problem(result: results.Result) -> str:
+    """Return in one line why a run is no measurement; nothing if it is one."""
+    halves = [half for row in result.rows for half in (row.out_of_place, row.in_place) if half]
+    wrong = sum(half.wrong or 0 for half in halves)
+    if wrong:
+        return f"{wrong} values were wrong: a GPU, a link or the memory is broken"
+    return results.why(result)
+
+
+def _fabric_problem(measured: Measured, nics: int) -> str:
+    """Return in one line why a run did not use EFA on all nodes, with all their devices; nothing if it did."""
+    network = measured.result.network
+    problem = results.network_problem(network, nics)
+    if problem:
+        return problem
+    hosts = [host for host, seen in network.hosts.items() if seen.provider]
+    if len(hosts) < len(measured.nodes) and not measured.problem:
+        return f"NCCL told of EFA on {', '.join(hosts)} alone; needed: on {len(measured.nodes)} nodes"
+    for host in hosts:
+        if network.hosts[host].nics is None:
+            return f"NCCL did not tell how many EFA devices it found on {host}; needed: {nics}"
+    return ""
+
+
+def _newest_pytorch(directory: str) -> str:
+    """Return the image that has most likely what the tests need: CUDA and MPI. The phase*.sbatch files take it, too."""
+    names = os.listdir(directory) if os.path.isdir(directory) else []
+    found = [name for name in names if "pytorch" in name and name.endswith(".sqsh") and not name.startswith(".")]
+    found.sort(key=lambda name: [int(part) if part.isdigit() else 0 for part in re.split(r"(\d+)", name)])
+    return os.path.join(directory, found[-1]) if found else ""
+
+
+def _made(path: str) -> str:
+    """Make a folder that everybody may read, whatever the umask is; return it."""
+    os.makedirs(path, exist_ok=True)
+    os.chmod(path, 0o755)
+    return path
+
+
+def _results_folder(parent: str) -> str:
+    """Make a folder of this run's own where every user may make some; return it."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    if not os.path.isdir(parent):
+        raise FileNotFoundError(f"{parent} is not there; run site with --tags nccl_tests")
+    for attempt in range(100):
+        path = os.path.join(parent, f"verify-{stamp}{f'-{attempt}' if attempt else ''}")
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            continue
+        return _made(path)
+    raise FileExistsError(f"{parent} is full of folders named verify-{stamp}")

@@ -1,0 +1,129 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The stage `nodes`: what the last run of site left on each node that is up, and whether it works there now."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _efa, _run, _verify
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import Check, Context
+
+# Services with metrics, and where they answer unless their options say otherwise.
+EXPORTERS = {"node_exporter": 9100, "dcgm_exporter": 9400, "slurm_exporter": 9341, "prometheus": 9090}
+
+PROBE = f"""
+report={os.path.join(_run.STATE_DIR, "report.json")}
+[ ! -r $report ] || say report "$(tr -d '\\n' < $report)"
+for one in {" ".join(f"{name}:{port}" for name, port in EXPORTERS.items())}; do
+  unit=${{one%:*}} address=localhost:${{one#*:}}
+  systemctl is-enabled --quiet "$unit" 2> /dev/null || continue
+  told=$(systemctl show --property=ExecStart "$unit" | sed -n 's/.*--web.listen-address=\\([^ ;"]*\\).*/\\1/p')
+  case $told in :*) address=localhost$told ;; ?*) address=$told ;; esac
+  if curl -gsf --noproxy '*' -o /dev/null -m 10 "http://$address/metrics"
+    then say up "$unit"
+    else say down "$unit ($address)"
+  fi
+done
+for device in /sys/class/infiniband/*/device/driver; do
+  case $(readlink "$device") in */efa) say device "$device" ;; esac
+done
+fi_info=/opt/amazon/efa/bin/fi_info
+[ ! -x $fi_info ] || $fi_info -p efa -t FI_EP_RDM 2> /dev/null | grep '^ *domain:' | while read -r domain
+  do say domain "$domain"
+done
+"""
+
+
+def run(context: Context) -> Iterator[Check]:
+    """Yield what becomes of each check."""
+    say = f'say() {{ printf "\\n{_verify.MARK}|head|%s|%s\\n" "$1" "$2"; }}\n'
+    try:
+        done = subprocess.run(
+            ["sh", "-c", say + PROBE],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=120,
+            check=False,
+        )
+        yield from _judge("cluster", _verify.values_of(done.stdout), {"head": ""})
+    except subprocess.TimeoutExpired:
+        yield Check("last run", "cluster", "failed", "the head node did not say within 120 s how it is")
+    for partition, nodes, reason in context.selected(every=True):
+        if not nodes:
+            yield Check("last run", partition, "skipped", reason)
+            continue
+        # No GPUs: a node whose job has them all can still answer.
+        seen, asked, busy = context.ask(partition, nodes, PROBE, gpus=False)
+        if busy:
+            yield Check("last run", partition, "skipped", context.no_room(busy))
+        if asked and seen.code:
+            yield Check("job", partition, "failed", f"srun ended with {seen.code}: {'; '.join(seen.errors)}")
+        elif asked:
+            kinds = {node.name: context.options.instance_types.get(node.name) or node.instance_type for node in asked}
+            yield from _judge(partition, seen.values, kinds)
+
+
+def _judge(
+    subject: str, values: Mapping[str, Mapping[str, Sequence[str]]], kinds: Mapping[str, str]
+) -> Iterator[Check]:
+    """Yield the checks of some nodes; `kinds` has the instance type of each, or nothing."""
+    of = {name: values.get(name, {}) for name in kinds}
+    yield _last_run(subject, {name: _report(seen) for name, seen in of.items()})
+    down = [f"{one} on {name}" for name, seen in of.items() for one in seen.get("down", [])]
+    up = sorted({one for seen in of.values() for one in seen.get("up", [])})
+    if down:
+        yield Check("exporters", subject, "failed", f"no answer from {', '.join(down)}; see 'journalctl -u' there")
+    elif up:
+        yield Check("exporters", subject, "ok", f"{', '.join(up)} answer{'s' if len(up) == 1 else ''}")
+    if any(seen.get("device") for seen in of.values()) or any(kind in _efa.DEVICES for kind in kinds.values()):
+        yield _fabric(subject, of, kinds)
+
+
+def _report(seen: Mapping[str, Sequence[str]]) -> dict[str, Any] | None:
+    try:
+        found = json.loads(seen["report"][-1])
+    except (KeyError, IndexError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _last_run(subject: str, reports: Mapping[str, dict[str, Any] | None]) -> Check:
+    without = [name for name, report in reports.items() if report is None]
+    if without:
+        return Check("last run", subject, "failed", f"site has not run on {', '.join(without)}: there is no report")
+    bad = []
+    for name, report in reports.items():
+        failed = [
+            f"{one.get('name')} ({one.get('why')})"
+            for one in (report or {}).get("components", [])
+            if one.get("status") == "failed"
+        ]
+        stopped = (report or {}).get("stopped") or {}
+        if failed or stopped:
+            bad.append(f"{name}: {', '.join(failed) or stopped.get('message') or 'it stopped'}")
+    details = {"reports": dict(reports)}
+    if bad:
+        return Check("last run", subject, "failed", "; ".join(bad), details)
+    finished = sorted(str((report or {}).get("finished")) for report in reports.values())
+    return Check("last run", subject, "ok", f"nothing failed on {', '.join(reports)}, as of {finished[0]}", details)
+
+
+def _fabric(subject: str, of: Mapping[str, Mapping[str, Sequence[str]]], kinds: Mapping[str, str]) -> Check:
+    for name, seen in of.items():
+        answering, there = len(_efa.domains("\n".join(seen.get("domain", [])))), len(seen.get("device", []))
+        wanted = _efa.DEVICES.get(kinds[name], there)
+        if there != wanted:
+            why = f"{name} has {there} of the {wanted} EFA devices of a {kinds[name]}; run site with --tags efa"
+            return Check("efa", subject, "failed", why)
+        if answering != there:
+            why = f"libfabric sees {answering} of {there} EFA devices on {name}; run site with --tags efa"
+            return Check("efa", subject, "failed", why)
+    counts = sorted({len(seen.get("device", [])) for seen in of.values()})
+    return Check("efa", subject, "ok", f"libfabric sees {' or '.join(map(str, counts))} devices on each node")

@@ -1,0 +1,795 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The stage nccl of verify, with a Slurm and an nccl-tests that give what a test wants."""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import itertools
+import json
+import os
+import pwd
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _verify, _verify_nccl
+from ansible_collections.pcluster.postboot.plugins.modules import verify
+
+Run = Callable[..., dict[str, Any]]
+USER = pwd.getpwuid(65534).pw_name
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "nccl"
+P5 = "p5.48xlarge"
+
+
+def table(program: str, words: list[str], nodes: list[str], tasks: int, state: dict[str, Any]) -> str:
+    """Return what nccl-tests 2.19 prints under srun --label with NCCL_DEBUG=INFO."""
+    size, most = (int(words[words.index(option) + 1]) for option in ("-b", "-e"))
+    gpus = int(words[words.index("-g") + 1])
+    lines = ["# nccl-tests version 2.19.6 nccl-headers=23203 nccl-library=23203"]
+    lines.append(f"# Collective test starting: {program}")
+    sizes = f"minBytes {size} maxBytes {most} step: 2(factor)"
+    lines.append(f"# nThread 1 nGpus {gpus} {sizes} warmup iters: 1 iters: 20 agg iters: 1 validation: 1 graph: 0")
+    ranks = list(enumerate((node, local) for node in nodes for local in range(tasks * gpus)))
+    for rank, (host, device) in ranks:
+        lines.append(
+            f"#  Rank {rank:2} Group  0 Pid {500 + rank:6} on {host} device {device:2} [0000:53:00] NVIDIA H100"
+        )
+    for rank, (host, device) in ranks:
+        nics, said = state["nics"].get(host, state["efa"]), f"{host}:{500 + rank}:900 [{device}] NCCL INFO "
+        if state["network"] == "Libfabric":
+            found = f" (found {nics} nics)" if nics is not None else ""
+            lines.append(f"{said}NET/OFI Initializing aws-ofi-nccl 1.21.1")
+            lines.append(f"{said}NET/OFI Selected provider is efa, fabric is efa-direct{found}")
+        lines.append(f"{said}Using network {state['network']}")
+    usual = {"all_reduce_perf": (480.0, 487.0), "alltoall_perf": (300.0, 60.0)}.get(program, (371.0, 300.0))
+    speed = state["speed"] or usual[len(nodes) > 1]
+    speed *= min(state["slow" if len(nodes) > 1 else "alone"].get(node, 1.0) for node in nodes)
+    half, unit = "    time   algbw   busbw  #wrong", "    (us)  (GB/s)  (GB/s)        "
+    lines += [
+        f"#       size         count      type   redop    root {half} {half}",
+        f"#        (B)    (elements) {unit}",
+    ]
+    rows, wrong = [], state["wrong"]
+    while size <= most:
+        half = f"{size / speed / 1e3:8.2f}  {speed / 2:6.2f}  {speed:6.2f}  {wrong:6}"
+        rows.append(f"{size:12}  {size // 4:12}     float     sum      -1  {half}  {half}")
+        size *= 2
+    lines += rows[: state["rows"]]
+    if state["rows"] is None:
+        lines.append(f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}")
+        lines.append("# Avg bus bandwidth    : 99.5")
+    ranks_of = {f"{host}:{500 + rank}:900": rank for rank, (host, _device) in ranks}
+    return "".join(f"{ranks_of.get(line.split(' ')[0], 0)}: {line}\n" for line in lines)
+
+
+# Runs the script of a job: one that says something on every node, and a program once, for it prints all ranks' lines.
+SRUN = """#!{python} -IS
+import json, os, subprocess, sys, time
+ROOT = {root!r}
+argv, options = sys.argv[1:], {{}}
+state = json.load(open(ROOT + "/state"))
+script = argv[-1]
+for word in argv[:-3]:
+    name, _, value = word.partition("=")
+    options[name.lstrip("-")] = value
+nodes = options["nodelist"].split(",")
+program = script.split()[script.split().index("exec") + 1].rsplit("/", 1)[-1] if "\\nexec " in script else "probe"
+with open(ROOT + "/calls", "a") as calls:
+    calls.write(json.dumps({{"program": program, "options": options, "script": script, "nodes": nodes}}) + "\\n")
+if set(nodes) & set(state["busy"].get(program, state["busy"].get("*", []))):
+    sys.exit("srun: error: Unable to allocate resources: Requested nodes are busy")
+if program in state["fails"]:
+    sys.stderr.write(state["fails"][program])
+    sys.exit(1)
+code = 0
+for node in nodes if program == "probe" else nodes[:1]:
+    environment = dict(os.environ, SLURMD_NODENAME=node, FAKE_NODES=",".join(nodes))
+    environment["FAKE_TASKS"] = options["ntasks-per-node"]
+    if program == "probe":
+        script = argv[-1].replace(ROOT + "/fsx", f"{{ROOT}}/nodes/{{node}}/fsx")
+    elif "container-image" in options:
+        inside = [mount.split(":")[1] for mount in options["container-mounts"].split(",")]
+        for path in (ROOT + "/fsx/nccl/setup-nccl-env.sh", ROOT + "/fsx/nccl-tests/current/bin/" + program):
+            if not any(path.startswith(folder + "/") for folder in inside):
+                sys.exit(f"0: sh: 1: {{path}}: not found\\nsrun: error: {{node}}: tasks 0-7: Exited with exit code 127")
+    code = subprocess.run(["sh", "-c", script], env=environment).returncode
+if code:
+    sys.stderr.write(f"srun: error: {{nodes[0]}}: tasks 0-7: Exited with exit code {{code}}\\n")
+sys.stderr.write(state["mutters"])
+sys.exit(code)
+"""
+PERF = """#!{python} -IS
+from __future__ import annotations
+import json, os, sys, time
+Any = None
+{table}
+state = json.load(open({root!r} + "/state"))
+if os.environ.get("NCCL_DEBUG") != "INFO" or os.environ.get("SOURCED") != "yes":
+    sys.exit("the job did not set its environment")
+program, nodes, tasks = os.path.basename(sys.argv[0]), os.environ["FAKE_NODES"].split(","), os.environ["FAKE_TASKS"]
+text = state["prints"] or table(program, sys.argv[1:], nodes, int(tasks), state)
+print(text, end="", flush=True)
+if state["hangs"]:
+    open({root!r} + "/hung", "w").close()
+    time.sleep(60)
+sys.exit(1 if state["wrong"] else state["code"])
+"""
+
+
+class Cluster:
+    """Slurm, the nodes, and what their jobs print."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.fsx, self.results = root, root / "fsx", root / "fsx/nccl-tests/results"
+        self.tests = self.fsx / "nccl-tests/current/bin"
+        for path in ("slurm/bin", "bin", "containers", "fsx/nccl", "fsx/nccl-tests/2.19.6/bin"):
+            (root / path).mkdir(parents=True)
+        self.results.mkdir()
+        (self.fsx / "nccl-tests/current").symlink_to("2.19.6")
+        (self.fsx / "nccl/setup-nccl-env.sh").write_text("export SOURCED=yes\n")
+        self.program("slurm/bin/srun", SRUN.format(python=sys.executable, root=str(root)))
+        self.program("slurm/bin/scancel", f'#!/bin/sh\necho "$*" > {root}/cancelled\n')
+        self.program("slurm/bin/ldd", "#!/bin/sh\nprintf '\\t%s (0x0)\\n' 'libc.so.6 => /lib/libc.so.6' "
+                     "'libmpi.so.40 => /opt/amazon/openmpi/lib/libmpi.so.40'\n")  # fmt: skip
+        self.program("bin/runuser", '#!/bin/sh\nshift 3; exec "$@"\n')
+        source = PERF.format(python=sys.executable, root=str(root), table=inspect.getsource(table))
+        self.program("fsx/nccl-tests/2.19.6/bin/all_reduce_perf", source)
+        for name in ("all_gather", "reduce_scatter", "alltoall"):
+            os.link(self.tests / "all_reduce_perf", self.tests / f"{name}_perf")
+        (root / "containers/small.sqsh").write_bytes(b"x")
+        # Bandwidths, factors of nodes alone and with others, what goes wrong in the table, and with the job.
+        self.state: dict[str, Any] = {"speed": None, "alone": {}, "slow": {}, "efa": 32, "nics": {}, "wrong": 0}
+        self.says(network="Libfabric", rows=None, busy={}, fails={}, mutters="", prints="", hangs=False, code=0)
+
+    def program(self, name: str, text: str) -> None:
+        (self.root / name).write_text(text)
+        (self.root / name).chmod(0o755)
+
+    def says(self, **state: Any) -> None:
+        self.state.update(state)
+        (self.root / "state").write_text(json.dumps(self.state))
+
+    def nodes(self, *lines: str, feature: str = P5, efa: int = 32, cpus: int = 192) -> None:
+        """Each line is NAME [STATE [PARTITIONS [GRES]]]."""
+        told = []
+        for line in lines:
+            words = line.split()
+            name, state, partitions, gres = [*words, *["IDLE", "gpu", "gpu:h100:8"][len(words) - 1 :]]
+            where = f"Gres={gres} State={state} Partitions={partitions}"
+            told.append(f"NodeName={name} CPUTot={cpus} AvailableFeatures={feature},efa {where}")
+            folder = self.root / "nodes" / name
+            if not folder.exists():
+                folder.mkdir(parents=True)
+                (folder / "fsx").symlink_to(self.fsx)
+                self.devices(name, efa)
+        text = shlex.quote("\n".join([*told, ""]))
+        self.program("slurm/bin/scontrol", f"#!/bin/sh\nprintf %s {text}\n")
+
+    def devices(self, name: str, count: int) -> None:
+        folder = self.root / "nodes" / name / "sys/class/infiniband"
+        for index in range(count):
+            (folder / f"rdmap{index}s0/device").mkdir(parents=True)
+            (folder / f"rdmap{index}s0/device/driver").symlink_to("/sys/bus/pci/drivers/efa")
+        (folder / "mlx5_0/device").mkdir(parents=True)
+        (folder / "mlx5_0/device/driver").symlink_to("/sys/bus/pci/drivers/mlx5_core")
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        path = self.root / "calls"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def ran(self, *nodes: str) -> list[str]:
+        """Return the programs that ran on just these nodes."""
+        return [call["program"] for call in self.calls if call["program"] != "probe" and call["nodes"] == list(nodes)]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    probe = _verify_nccl.PROBE.replace("/sys/class", f"{tmp_path}/nodes/$SLURMD_NODENAME/sys/class")
+    monkeypatch.setattr(_verify_nccl, "PROBE", probe.replace("/sys/devices", f"{tmp_path}/dmi"))
+    made = Cluster(tmp_path)
+    made.nodes("n1", "n2")
+    return made
+
+
+@pytest.fixture
+def run(cluster: Cluster, run_module: Run) -> Run:
+    def go(nccl: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+        root = cluster.root
+        own = {"tests_dir": str(cluster.tests), "environment": f"{root}/fsx/nccl/setup-nccl-env.sh"}
+        given = {"user": USER, "slurm": f"{root}/slurm", "images_dir": f"{root}/containers", "stages": ["nccl"]}
+        given.update(output=f"{root}/var/verify.json", results_dir=str(cluster.results), nccl={**own, **(nccl or {})})
+        return run_module(verify, {**given, **more})
+
+    return go
+
+
+def only(*scopes: str, **more: Any) -> dict[str, Any]:
+    """Return options for one program."""
+    return {"scopes": list(scopes), "collectives": ["all_reduce"], "min_bytes": "1G", **more}
+
+
+def checks(result: dict[str, Any], status: str = "") -> list[tuple[str, str]]:
+    assert "report" in result, result.get("msg")
+    return [(one["name"], one["message"]) for one in result["report"]["checks"] if status in ("", one["status"])]
+
+
+def statuses(result: dict[str, Any]) -> dict[str, str]:
+    assert "report" in result, result.get("msg")
+    return {one["name"]: one["status"] for one in result["report"]["checks"]}
+
+
+def row(nodes: int, busbw: float, **more: Any) -> dict[str, Any]:
+    return {"instance_type": P5, "nodes": nodes, "collective": "all_reduce", "size": "16G", "busbw": busbw, **more}
+
+
+# What is measured
+
+
+def test_all_scopes_and_the_report(cluster: Cluster, run: Run) -> None:
+    cluster.nodes("n1", "n2", "n3")
+    result = run(cluster="east")
+    assert result["complaints"] == []
+    four = ["all_reduce_perf", "all_gather_perf", "reduce_scatter_perf", "alltoall_perf"]
+    assert cluster.ran("n1") == four
+    assert cluster.ran("n2") == cluster.ran("n3") == four[:1]
+    assert cluster.ran("n1", "n2") == [*four, four[0]]  # the last one in a container
+    assert cluster.ran("n1", "n2", "n3") == four
+    found = statuses(result)
+    for name in (
+        "all_reduce on one node",
+        "all_gather on one node",
+        "all_reduce on 2 nodes",
+        "all_reduce in a container",
+    ):
+        assert found[name] == "ok", name
+    # What nobody has published is told, and is no success.
+    for name in ("alltoall on one node", "all_gather on 2 nodes", "all_reduce on 3 nodes"):
+        assert found[name] == "unknown", name
+    assert [name for name in found if name.startswith("EFA")] == [
+        "EFA is selected on 2 nodes",
+        "EFA is selected on 3 nodes",
+        "EFA is selected in a container",
+    ]
+    assert ("EFA is selected on 2 nodes", "32 devices on each node, by aws-ofi-nccl 1.21.1") in checks(result, "ok")
+    assert ("all_reduce on 2 nodes", "487 GB/s at 16 GiB, 100% of the 487.1 GB/s expected") in checks(result, "ok")
+    report = json.loads((cluster.root / "var/verify.json").read_text(), parse_constant=pytest.fail)
+    assert report == result["report"]
+    assert [one["stage"] for one in report["runs"]].count("one_node") == 6
+    two = next(one for one in report["runs"] if one["stage"] == "two_nodes")
+    assert (two["ranks"], two["nodes"], two["provider"], two["nics"]) == (16, ["n1", "n2"], "efa", 32)
+    assert (two["rows"][0]["size"], two["rows"][-1]["size"], len(two["rows"])) == (8, 2**34, 32)
+    assert two["expectation"]["limit"]["busbw"] == 750
+    assert two["versions"] == {"nccl-tests": "2.19.6", "NCCL": "2.32.3", "network plugin": "aws-ofi-nccl 1.21.1"}
+    page = Path(result["page"])
+    assert page == cluster.root / "var/verify.html"
+    assert "n3" in page.read_text()
+    assert "487" in page.read_text()
+
+
+def test_how_jobs_are_submitted(cluster: Cluster, run: Run) -> None:
+    assert run(only("two", variables={"NCCL_X": "a b"}), time_limit=7, wait=9)["complaints"] == []
+    probe, job = cluster.calls
+    assert (probe["options"]["ntasks"], "exclusive" in probe["options"]) == ("2", False)
+    options, names = job["options"], [call["options"]["job-name"] for call in cluster.calls]
+    assert len(set(names)) == 2
+    wanted = {"partition": "gpu", "nodes": "2", "ntasks": "16", "ntasks-per-node": "8", "gres": "gpu:8", "time": "7"}
+    assert options.items() >= {**wanted, "immediate": "9", "mpi": "pmix", "label": "", "exclusive": ""}.items()
+    # Not one CPU for each process, and no rank that waits for a dead one.
+    assert options.items() >= {"cpus-per-task": "24", "kill-on-bad-exit": "1"}.items()
+    assert "export NCCL_X='a b'\n" in job["script"]
+    assert job["script"].endswith(f"exec {cluster.tests}/all_reduce_perf -b {2**30} -e {2**34} -f 2 -g 1 -n 20 -c 1")
+
+
+@pytest.mark.parametrize(("cpus", "word"), [(4, "overcommit"), (0, "exclusive")])
+def test_nodes_with_fewer_cpus_than_gpus(cluster: Cluster, run: Run, cpus: int, word: str) -> None:
+    cluster.nodes("n1", "n2", cpus=cpus)
+    run(only("two"))
+    assert word in cluster.calls[-1]["options"]
+    assert "cpus-per-task" not in cluster.calls[-1]["options"]
+
+
+def test_without_mpi_one_process_has_all_gpus(cluster: Cluster, run: Run) -> None:
+    run(only("one", mpi="none"))
+    assert cluster.calls[-1]["options"]["ntasks-per-node"] == "1"
+    assert " -g 8 " in cluster.calls[-1]["script"]
+
+
+def test_jobs_at_the_same_time(cluster: Cluster, run: Run) -> None:
+    """Each has a name of its own, by which it could be cancelled; the report is in order, whoever was first."""
+    cluster.nodes(*(f"n{index}" for index in range(9)))
+    result = run(only("one"))
+    names = [call["options"]["job-name"] for call in cluster.calls]
+    assert len(names) == len(set(names)) == 10
+    assert [one["nodes"] for one in result["report"]["runs"]] == [[f"n{index}"] for index in range(9)]
+
+
+def test_a_container_sees_the_tests_and_the_clusters_nccl(cluster: Cluster, run: Run) -> None:
+    assert statuses(run(only("container")))["all_reduce in a container"] == "ok"
+    options = cluster.calls[-1]["options"]
+    assert options["export"] == "ALL,NCCL_SHARED=1"
+    assert options["container-image"] == f"{cluster.root}/containers/small.sqsh"
+    mounts = [mount.split(":")[0] for mount in options["container-mounts"].split(",")]
+    # What the tests are linked with is taken along from /opt, and nothing from the system.
+    assert mounts == [f"{cluster.fsx}/nccl", str(cluster.tests), "/opt/amazon/openmpi"]
+
+
+def test_which_image(cluster: Cluster, run: Run) -> None:
+    for name in ("nvidia_pytorch-24.9.sqsh", "nvidia_pytorch-24.10.sqsh", ".pytorch-25.sqsh"):
+        (cluster.root / "containers" / name).write_bytes(b"x" * 50)
+    run(only("container"))
+    assert cluster.calls[-1]["options"]["container-image"].endswith("/nvidia_pytorch-24.10.sqsh")
+    run(only("container"), container_image="cuda:13")
+    assert cluster.calls[-1]["options"]["container-image"] == "cuda:13"
+    calls = len(cluster.calls)
+    result = run(only("container"), images_dir=f"{cluster.root}/nowhere")
+    assert checks(result) == [("all_reduce in a container", f"there is no image in {cluster.root}/nowhere")]
+    assert len(cluster.calls) == calls + 1
+
+
+def test_gpus_of_jobs_are_visible_in_containers(cluster: Cluster, run: Run) -> None:
+    (cluster.fsx / "nccl/setup-nccl-env.sh").write_text(f"export SOURCED=yes; env > {cluster.root}/environment\n")
+    run(only("container"))
+    seen = (cluster.root / "environment").read_text().splitlines()
+    assert {"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"} <= set(seen)
+
+
+def test_one_node_or_one_gpu(cluster: Cluster, run: Run) -> None:
+    cluster.nodes("n1")
+    result = run(only("all", "two", "container"))
+    assert checks(result, "skipped") == [("nccl: several nodes", "only one node of it is up")]
+    assert cluster.ran("n1") == ["all_reduce_perf"]
+    cluster.nodes("n1 IDLE gpu gpu:1", feature="g5.xlarge")
+    assert ("nccl: one node", "each node has one GPU alone") in checks(run(only("one")), "skipped")
+
+
+def test_two_nodes_are_not_measured_twice(cluster: Cluster, run: Run) -> None:
+    assert checks(run(only("two", "all")), "skipped") == []
+    assert cluster.ran("n1", "n2") == ["all_reduce_perf"]
+    run(only("all"))
+    assert cluster.ran("n1", "n2") == ["all_reduce_perf"] * 2
+
+
+# Partitions
+
+
+def test_nodes_without_gpus_are_no_business(cluster: Cluster, run: Run) -> None:
+    cluster.nodes("c1 IDLE cpu (null)", "c2 IDLE+CLOUD+POWERED_DOWN big (null)", "n1 IDLE gpu,cpu", "n2 DOWN gpu")
+    result = run(only("one"))
+    assert [check["subject"] for check in result["report"]["checks"]] == ["cpu", "gpu"]
+    assert {name for call in cluster.calls for name in call["nodes"]} == {"n1"}
+
+
+def test_partitions_that_share_nodes(cluster: Cluster, run: Run) -> None:
+    cluster.nodes("n1 IDLE a,b,c", "n2 IDLE a,b,c", "n3 IDLE a,b")
+    result = run(only("one", "two", "all", "container"))
+    for nodes in (["n1"], ["n2"], ["n3"], ["n1", "n2", "n3"]):
+        assert cluster.ran(*nodes) == ["all_reduce_perf"], nodes
+    assert cluster.ran("n1", "n2") == ["all_reduce_perf"] * 2  # once in a container
+    told = [
+        (check["subject"], check["name"], check["message"])
+        for check in result["report"]["checks"]
+        if check["status"] == "skipped"
+    ]
+    assert told[0] == ("b", "nccl", "its nodes are those of a")
+    assert {(subject, message) for subject, _name, message in told[1:]} == {
+        ("c", "another partition has the same nodes")
+    }
+
+
+def test_instance_types_are_measured_apart(cluster: Cluster, run: Run) -> None:
+    cluster.nodes("n1", "n2", "n3", feature="x")
+    kinds = {"n1": P5, "n2": P5, "n3": "p4d.24xlarge"}
+    result = run(only("one", "two"), instance_types=kinds)
+    assert {call["options"]["nodelist"] for call in cluster.calls} == {"n1,n2,n3", "n1,n2", "n1", "n2", "n3"}
+    assert {check["subject"] for check in result["report"]["checks"]} == {f"gpu {P5}", "gpu p4d.24xlarge"}
+    assert {one["instance_type"] for one in result["report"]["runs"] if one["nodes"] == ["n3"]} == {"p4d.24xlarge"}
+    assert all(call["options"]["partition"] == "gpu" for call in cluster.calls)
+    assert all(Path(one["log"]).is_file() for one in result["report"]["runs"])
+
+
+def test_a_node_of_several_possible_types_is_asked(cluster: Cluster, run: Run) -> None:
+    cluster.nodes("n1", feature=f"{P5},p5en.48xlarge")
+    for name, text in (("sys_vendor", "Amazon EC2\n"), ("product_name", "p5en.48xlarge\n")):
+        path = cluster.root / "dmi/virtual/dmi/id" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert run(only("one"))["report"]["runs"][0]["instance_type"] == "p5en.48xlarge"
+
+
+def test_no_more_nodes_are_booted_than_are_asked_for(cluster: Cluster, run: Run) -> None:
+    down = "IDLE+CLOUD+POWERED_DOWN"
+    cluster.nodes("n1", *(f"n{index} {down}" for index in range(2, 9)))
+    run(only("all"))
+    assert {name for call in cluster.calls for name in call["nodes"]} == {"n1"}
+    run(only("all"), power_up=True, nodes=3)
+    assert {name for call in cluster.calls for name in call["nodes"]} == {"n1", "n2", "n3"}
+    assert "immediate" not in cluster.calls[-1]["options"]
+
+
+def test_busy_nodes_are_left_out(cluster: Cluster, run: Run) -> None:
+    cluster.nodes("n1 ALLOCATED", "n2", "n3")
+    cluster.says(busy={"*": ["n1"]})
+    result = run(only("one", "two"), wait=4)
+    assert checks(result, "skipped") == [("nccl", "no room within 4 s on n1")]
+    assert cluster.ran("n2", "n3") == ["all_reduce_perf"]
+    assert result["complaints"] == []
+    cluster.nodes("n1 MIXED", "n2 ALLOCATED")
+    cluster.says(busy={"*": ["n1", "n2"]})
+    result = run(only("one"), wait=4)
+    assert result["complaints"] == ["nothing was checked: gpu: no room within 4 s on n1, n2"]
+
+
+def test_nodes_that_become_busy_are_no_failure(cluster: Cluster, run: Run) -> None:
+    cluster.says(busy={"all_reduce_perf": ["n1"]})
+    result = run({**only("one", "two", "container"), "collectives": ["all_reduce", "all_gather"]}, wait=4)
+    assert result["complaints"] == []
+    assert ("all_reduce on one node", "n1: no room within 4 s") in checks(result, "skipped")
+    assert ("all_reduce on 2 nodes", "no room within 4 s") in checks(result, "skipped")
+    assert cluster.ran("n2") == ["all_reduce_perf", "all_gather_perf"]
+    assert "all_gather_perf" not in cluster.ran("n1", "n2")
+    assert [one["nodes"] for one in result["report"]["runs"]] == [["n2"], ["n2"]]
+
+
+# What is missing
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("nccl-tests/current", "/nccl-tests/current/bin/all_reduce_perf on n2; run site with --tags nccl_tests"),
+        ("nccl/setup-nccl-env.sh", "/nccl/setup-nccl-env.sh on n2; run site with --tags nccl"),
+    ],
+)
+def test_a_node_without_the_software(cluster: Cluster, run: Run, path: str, line: str) -> None:
+    own = cluster.root / "nodes/n2/fsx"
+    own.unlink()
+    for name in ("nccl-tests", "nccl"):
+        (own / name).mkdir(parents=True)
+    for name in {"nccl-tests/current", "nccl/setup-nccl-env.sh"} - {path}:
+        (own / name).symlink_to(cluster.fsx / name)
+    assert run(only("one"))["complaints"] == [f"gpu: nccl (nccl): there is no {cluster.fsx}{line}"]
+    assert [call["program"] for call in cluster.calls] == ["probe"]
+
+
+def test_a_program_that_was_not_built(cluster: Cluster, run: Run) -> None:
+    (cluster.tests / "alltoall_perf").unlink()
+    result = run({**only("one"), "collectives": ["all_reduce", "alltoall"]})
+    ((name, line),) = checks(result, "failed")
+    assert name == "alltoall on one node"
+    assert "alltoall_perf: not found" in line
+    assert "Exited" not in line
+
+
+def test_srun_fails_before_anything_starts(cluster: Cluster, run: Run) -> None:
+    cluster.says(fails={"probe": "srun: job 7 queued and waiting for resources\nsrun: error: Node failure on n2\n"})
+    assert run(only("one"))["complaints"] == ["gpu: nccl (nccl): srun ended with 1: Node failure on n2"]
+    cluster.says(fails={"all_reduce_perf": "srun: error: Unable to allocate resources: Invalid account\n"})
+    ((_name, line),) = checks(run(only("two")), "failed")
+    assert line.startswith("srun: error: Unable to allocate resources: Invalid account (see /")
+
+
+def test_a_container_that_does_not_start(cluster: Cluster, run: Run) -> None:
+    text = "pyxis: importing docker image: x\nslurmstepd: error: pyxis: child 9 failed with error code: 1\n"
+    text += "slurmstepd: error: pyxis:     [ERROR] No such file: x\nsrun: error: n1: task 0: Exited with exit code 1\n"
+    cluster.says(fails={"all_reduce_perf": text})
+    ((_name, line),) = checks(run(only("container")), "failed")
+    assert line.startswith("[ERROR] No such file: x (see /")
+
+
+@pytest.mark.parametrize("trouble", ["missing", "full"])
+def test_where_output_cannot_be_kept(cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch, trouble: str) -> None:
+    """The rest of the report is there all the same."""
+    write = _run.write_atomically
+
+    def full(path: str, text: str, mode: int) -> None:
+        if path.endswith(".log"):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        write(path, text, mode)
+
+    if trouble == "missing":
+        cluster.results.rmdir()
+        line = f"{cluster.results} is not there; run site with --tags nccl_tests"
+    else:
+        monkeypatch.setattr(_verify_nccl._run, "write_atomically", full)
+        line = "[Errno 28] No space left on device: "
+    result = run(only("two"))
+    assert result["complaints"][0].startswith(
+        f"gpu: nccl (nccl): verify_results_dir: what jobs print could not be kept: {line}"
+    )
+    assert (cluster.root / "var/verify.html").exists()
+
+
+def test_everybody_may_read_what_jobs_have_printed(cluster: Cluster, run: Run) -> None:
+    before = os.umask(0o077)
+    try:
+        result = run(only("one"))
+    finally:
+        os.umask(before)
+    for one in result["report"]["runs"]:
+        log = Path(one["log"])
+        assert "Collective test starting: all_reduce_perf" in log.read_text()
+        assert log.stat().st_mode & 0o777 == 0o644
+        assert [folder.stat().st_mode & 0o777 for folder in log.parents[:2]] == [0o755] * 2
+        assert log.parents[2] == cluster.results
+
+
+# What a result means
+
+
+def test_too_slow(cluster: Cluster, run: Run) -> None:
+    cluster.says(alone={"n2": 0.5})
+    result = run(only("one"))
+    ((name, line),) = checks(result, "failed")
+    assert (name, line) == (
+        "all_reduce on one node",
+        "n2: 240 GB/s at 16 GiB, 50% of the 480 GB/s expected; less than expected at 8 GiB too",
+    )
+    assert [one["judgement"]["status"] for one in result["report"]["runs"]] == ["ok", "short"]
+
+
+def test_more_than_is_possible(cluster: Cluster, run: Run) -> None:
+    cluster.says(speed=900.0)
+    ((_name, line),) = checks(run(only("two")), "failed")
+    assert "900 GB/s is more than is possible, 750 GB/s" in line
+
+
+def test_unknown_is_no_failure_and_no_success(cluster: Cluster, run: Run) -> None:
+    cluster.nodes("n1", "n2", feature="x")
+    result = run(only("two"))
+    assert checks(result, "unknown") == [
+        ("all_reduce on 2 nodes", "487 GB/s; nobody has published what to expect, so it is not judged")
+    ]
+    assert result["report"]["verdict"] == "1 checks passed, and 1 could not be judged"
+
+
+def test_a_bandwidth_that_is_no_number(cluster: Cluster, run: Run) -> None:
+    cluster.nodes("n1", "n2", feature="x")
+    cluster.says(speed=float("inf"))
+    run(only("two"))
+    report = json.loads((cluster.root / "var/verify.json").read_text(), parse_constant=pytest.fail)
+    assert report["checks"][0]["details"]["busbw"] is None
+
+
+def test_wrong_values(cluster: Cluster, run: Run) -> None:
+    cluster.says(wrong=3)
+    result = run(only("two"))
+    assert ("all_reduce on 2 nodes", "failed") in statuses(result).items()
+    assert "30 values were wrong: a GPU, a link or the memory is broken (see /" in checks(result, "failed")[0][1]
+    assert result["report"]["runs"][0]["judgement"]["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("2.17-cancelled", "DUE TO TIME LIMIT"),
+        ("2.18-without-mpi", "2 processes each ran the test by themselves"),
+        ("2.19-no-driver", "CUDA driver version is insufficient for CUDA runtime version"),
+    ],
+)
+def test_logs_of_real_shape(cluster: Cluster, run: Run, name: str, line: str) -> None:
+    cluster.says(prints=(FIXTURES / f"{name}.txt").read_text(), code=1)
+    result = run(only("two"))
+    assert line in dict(checks(result, "failed"))["all_reduce on 2 nodes"]
+    assert result["report"]["runs"][0]["judgement"]["status"] == "failed"
+
+
+def test_an_output_that_ends_too_early(cluster: Cluster, run: Run) -> None:
+    cluster.says(rows=2)
+    result = run(only("two"))
+    assert dict(checks(result, "failed"))["all_reduce on 2 nodes"].startswith("its output ends after 2147483648 bytes")
+    assert result["report"]["runs"][0]["judgement"]["status"] == "failed"
+    # A run that is not whole is not the reason to look for a slow node.
+    cluster.says(slow={"n1": 0.5})
+    assert "slow node" not in statuses(run(only("two")))
+
+
+def test_a_whole_table_of_a_job_that_failed(cluster: Cluster, run: Run) -> None:
+    cluster.says(code=3)
+    assert dict(checks(run(only("two")), "failed"))["all_reduce on 2 nodes"].startswith("srun ended with 3: ")
+    cluster.says(code=0, mutters="slurmstepd: error: mpi/pmix_v4: no harm done\n")
+    assert run(only("two"))["complaints"] == []
+
+
+def test_a_job_that_hangs(cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is cancelled; what it has printed is kept, and says that the network was the wrong one."""
+    cluster.says(hangs=True, rows=1, network="Socket")
+    clock = itertools.count(0, 10**4)
+    real, sleep = subprocess.Popen.communicate, time.sleep
+    monkeypatch.setattr(_verify.time, "monotonic", lambda: next(clock))
+
+    def communicate(self: Any, input: Any = None, timeout: float | None = None) -> Any:
+        for _try in range(600):
+            try:
+                return real(self, input, timeout and 0.1)
+            except subprocess.TimeoutExpired:
+                if (cluster.root / "hung").exists():
+                    raise
+                sleep(0.01)
+        raise AssertionError("the job did not begin")
+
+    monkeypatch.setattr(_verify.subprocess.Popen, "communicate", communicate)
+    result = run(only("two"))
+    failed = dict(checks(result, "failed"))
+    assert failed["all_reduce on 2 nodes"].startswith("the job did not end within 750 s, and was cancelled (see /")
+    assert failed["EFA is selected on 2 nodes"].startswith("NCCL used Socket and no EFA")
+    assert len(result["report"]["runs"][0]["rows"]) == 1
+    name = cluster.calls[-1]["options"]["job-name"]
+    assert (cluster.root / "cancelled").read_text() == f"--name={name}\n"
+
+
+# EFA
+
+
+@pytest.mark.parametrize(
+    ("state", "line"),
+    [
+        ({"network": "Socket"}, "NCCL used Socket and no EFA: the network plugin aws-ofi-nccl was not loaded"),
+        ({"nics": {"n2": 31}}, "NCCL found 31 EFA devices on n2; needed: 32"),
+        ({"nics": {"n2": None}}, "NCCL did not tell how many EFA devices it found on n2; needed: 32"),
+    ],
+)
+def test_efa_is_used_with_all_devices(cluster: Cluster, run: Run, state: dict[str, Any], line: str) -> None:
+    cluster.says(**state)
+    result = run(only("two"))
+    assert dict(checks(result, "failed"))["EFA is selected on 2 nodes"].startswith(line)
+    assert not result["report"]["ok"]
+
+
+def test_every_node_must_tell(cluster: Cluster, run: Run) -> None:
+    text = table("all_reduce_perf", f"-b {2**30} -e {2**34} -g 1".split(), ["n1", "n2"], 8, cluster.state)
+    cluster.says(prints="\n".join(line for line in text.splitlines() if " n2:" not in line) + "\n")
+    ((_name, line),) = checks(run(only("two")), "failed")
+    assert line.startswith("NCCL told of EFA on n1 alone; needed: on 2 nodes")
+
+
+@pytest.mark.parametrize(("kind", "status"), [(P5, "failed"), ("g5.12xlarge", "skipped")])
+def test_nodes_without_a_device(cluster: Cluster, run: Run, kind: str, status: str) -> None:
+    """ParallelCluster gives all of them to the large types; smaller ones may do without."""
+    cluster.nodes("n3", "n4", feature=kind, efa=0)
+    cluster.says(network="Socket")
+    found = [check for check in run(only("two"))["report"]["checks"] if check["name"].startswith("EFA")]
+    assert [check["status"] for check in found] == [status]
+    assert "no EFA device" in found[0]["message"]
+
+
+def test_nodes_with_fewer_devices_than_their_type_has(cluster: Cluster, run: Run) -> None:
+    cluster.nodes("n3", "n4", efa=31)
+    cluster.says(efa=31)
+    assert checks(run(only("two")), "failed") == [
+        ("EFA is selected on 2 nodes", f"its nodes have 31 EFA devices; a {P5} has 32")
+    ]
+
+
+# The slow node
+
+
+@pytest.mark.parametrize(
+    ("count", "slow"),
+    [(3, [2]), (4, [1]), (4, [4]), (5, [1]), (5, [3]), (5, [5]), (4, [1, 4]), (4, [1, 2]), (5, [2, 4]), (6, [1, 3])],
+)
+def test_slow_nodes_are_found(cluster: Cluster, run: Run, count: int, slow: list[int]) -> None:
+    cluster.nodes(*(f"n{index}" for index in range(1, count + 1)))
+    cluster.says(slow={f"n{index}": 0.5 for index in slow})
+    result = run(only("all", expected=[row(count, 480)]))
+    check = next(check for check in result["report"]["checks"] if check["name"] == "slow node")
+    assert check["details"] == {"slow": [f"n{index}" for index in slow]}
+    names = " and ".join(f"n{index}" for index in slow)
+    verb = "is" if len(slow) == 1 else "are"
+    assert (check["status"], check["message"]) == (
+        "failed",
+        f"{names} {verb} slow with every partner: replace the instance",
+    )
+    pairs = result["report"]["pairs"]
+    assert {name for pair in pairs for name in pair["nodes"]} == {f"n{index}" for index in range(1, count + 1)}
+    for pair in pairs:
+        wanted = "short" if set(pair["nodes"]) & set(check["details"]["slow"]) else "ok"
+        assert (pair["status"], pair["expected"], pair["size"]) == (wanted, 487.0, 2**34)
+    logs = [path.name for path in cluster.results.glob("*/gpu/pair-*.log")]
+    assert len(logs) == len(pairs) == len(set(map(str, [pair["nodes"] for pair in pairs])))
+    assert len(result["report"]["runs"]) == 1
+    assert check["details"]["slow"][0] in Path(result["page"]).read_text()
+
+
+def test_where_two_nodes_fall_short_the_others_help(cluster: Cluster, run: Run) -> None:
+    cluster.nodes("n1", "n2", "n3", "n4")
+    cluster.says(slow={"n2": 0.5})
+    result = run(only("two", "all"))
+    assert [line for name, line in checks(result) if name == "slow node"] == [
+        "n2 is slow with every partner: replace the instance"
+    ]
+
+
+def test_all_are_alike(cluster: Cluster, run: Run) -> None:
+    cluster.nodes("n1", "n2", "n3", "n4")
+    cluster.says(slow={f"n{index}": 0.5 for index in range(1, 5)})
+    result = run(only("all", expected=[row(4, 480)]))
+    assert checks(result, "unknown") == [
+        ("slow node", "no pair is slower than the others (243.5 GB/s): it is not one node")
+    ]
+    assert {pair["status"] for pair in result["report"]["pairs"]} == {"ok"}
+
+
+def test_two_nodes_alone(cluster: Cluster, run: Run) -> None:
+    cluster.says(slow={"n2": 0.5})
+    assert "with two nodes nobody can tell" in dict(checks(run(only("two")), "unknown"))["slow node"]
+
+
+def test_pairs_that_are_not_looked_for(cluster: Cluster, run: Run) -> None:
+    cluster.nodes("n1", "n2", "n3")
+    assert "slow node" not in statuses(run(only("all", expected=[row(3, 480)])))
+    cluster.says(slow={"n2": 0.5})
+    assert "slow node" not in statuses(run(only("all", expected=[row(3, 480)], bisect=False)))
+
+
+@pytest.mark.parametrize(("busy", "status"), [(["n4"], "failed"), (["n1", "n2", "n3", "n4"], "unknown")])
+def test_a_busy_pair_is_no_slow_one(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch, busy: list[str], status: str
+) -> None:
+    cluster.nodes("n1", "n2", "n3", "n4")
+    cluster.says(slow={"n1": 0.5})
+    several = _verify_nccl._Stage._several
+
+    def then_busy(stage: Any) -> Any:
+        yield from several(stage)
+        cluster.says(busy={"*": busy})
+
+    monkeypatch.setattr(_verify_nccl._Stage, "_several", then_busy)
+    result = run(only("all", expected=[row(4, 480)]))
+    check = next(check for check in result["report"]["checks"] if check["name"] == "slow node")
+    assert (check["status"], check["details"].get("slow")) == (status, ["n1"] if status == "failed" else None)
+    assert all("n4" not in pair["nodes"] for pair in result["report"]["pairs"])
+
+
+@pytest.mark.parametrize("count", range(2, 10))
+def test_rounds(count: int) -> None:
+    """In a round no node is twice, and after all of them each has met each other once."""
+    nodes = [_verify.Node(f"n{index}", "IDLE", ("gpu",), 8) for index in range(count)]
+    met = []
+    for pairs in _verify_nccl._rounds(nodes):
+        names = [node.name for pair in pairs for node in pair]
+        assert len(names) == len(set(names)) == count // 2 * 2
+        met += [frozenset(node.name for node in pair) for pair in pairs]
+    assert len(met) == len(set(met)) == count * (count - 1) // 2
+
+
+# What the user says
+
+
+def test_the_users_own_figures(cluster: Cluster, run: Run) -> None:
+    result = run(only("two", expected=[row(2, 500, tolerance=0.01, source="our own")]))
+    assert checks(result, "failed")[0] == ("all_reduce on 2 nodes", "487 GB/s at 16 GiB, 97% of the 500 GB/s expected")
+    assert result["report"]["runs"][0]["expectation"]["points"][-1]["source"] == "our own"
+    assert run(only("two", expected=[row(2, 500)]))["complaints"] == []
+    assert run(only("two", expected=[row(2, 500)], tolerance=0.01))["complaints"] != []
+
+
+@pytest.mark.parametrize(
+    ("nccl", "line"),
+    [
+        (
+            {"expected": [row(2, 500), row(4, -1)]},
+            "verify_nccl_expected[1]: busbw: found -1; needed: a bus bandwidth in GB/s, above 0",
+        ),
+        ({"max_bytes": "16 gigs"}, "verify_nccl_max_bytes: '16 gigs' is no size; needed: "),
+        ({"min_bytes": "1G", "max_bytes": "1M"}, "verify_nccl_min_bytes: found 1G; needed: no more than 1M"),
+        ({"tolerance": 10}, "verify_nccl_tolerance: found 10.0; needed: a share from 0 to below 1, such as 0.1"),
+        ({"collectives": []}, "verify_nccl_collectives: found none; needed: one or more"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(cluster: Cluster, run: Run, nccl: dict[str, Any], line: str) -> None:
+    assert run(nccl)["msg"].startswith(line)
+    assert cluster.calls == []
+
+
+def test_a_collective_that_does_not_exist(run: Run) -> None:
+    assert "all_reduce_perf" in run({"collectives": ["all_reduce_perf"]})["msg"]

@@ -1,0 +1,279 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The stage nodes of verify: its script runs here, for a node whose files and services are a test's."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _verify_nodes
+from ansible_collections.pcluster.postboot.plugins.modules import verify
+
+Run = Callable[..., dict[str, Any]]
+USER = pwd.getpwuid(65534).pw_name
+P4D = "p4d.24xlarge"
+# Runs the script of a job on each of its nodes.
+SRUN = """#!/bin/bash
+for word; do case $word in --nodelist=*) nodes=${word#*=} ;; esac; done
+printf '%s\\n' "$*" | head -n 1 >> ROOT/calls
+fail() { echo "srun: error: $*" >&2; exit 1; }
+for node in ${nodes//,/ }; do
+  [ ! -e ROOT/$node/busy ] || fail 'Unable to allocate resources: Requested nodes are busy'
+done
+for node in ${nodes//,/ }; do
+  [ ! -e ROOT/$node/broken ] || fail "Node failure on $node"
+  SLURMD_NODENAME=$node sh -c "${!#}" || exit
+done
+"""
+SYSTEMCTL = """#!/bin/sh
+for unit; do :; done
+unit=ROOT/${SLURMD_NODENAME:-head}/enabled/$unit
+case $1 in
+  is-enabled) [ -e "$unit" ] ;;
+  show) printf 'ExecStart={ path=/x ; argv[]=/x %s ; ignore_errors=no }\\n' "$(cat "$unit")" ;;
+esac
+"""
+CURL = """#!/bin/sh
+case "$http_proxy $*" in http*--noproxy*) ;; http*) exit 7 ;; esac
+for url; do :; done
+grep -qxF -- "$url" ROOT/${SLURMD_NODENAME:-head}/answers
+"""
+
+
+class Cluster:
+    """A head node, and nodes on which site has run."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for path in ("slurm/bin", "bin"):
+            (root / path).mkdir(parents=True)
+        self.program("slurm/bin/srun", SRUN)
+        self.program("bin/runuser", '#!/bin/sh\nshift 3; exec "$@"\n')
+        for folder in ("bin", "slurm/bin"):  # the head node's own script, and those of jobs
+            self.program(f"{folder}/systemctl", SYSTEMCTL)
+            self.program(f"{folder}/curl", CURL)
+        self.node("head")
+        self.nodes("n1", "n2")
+
+    def program(self, name: str, text: str) -> None:
+        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / name).write_text(text.replace("ROOT", str(self.root)))
+        (self.root / name).chmod(0o755)
+
+    def nodes(self, *lines: str, feature: str = "c5.xlarge") -> None:
+        """Each line is NAME [STATE [PARTITIONS]]."""
+        told = []
+        for line in lines:
+            words = line.split()
+            name, state, partitions = [*words, *["IDLE", "q"][len(words) - 1 :]]
+            where = f"Gres=gpu:8 State={state} Partitions={partitions}"
+            told.append(f"NodeName={name} AvailableFeatures={feature} {where}")
+            self.node(name)
+        text = shlex.quote("\n".join([*told, ""]))
+        self.program("slurm/bin/scontrol", f"#!/bin/sh\nprintf %s {text}\n")
+
+    def node(self, name: str) -> None:
+        if not (self.root / name).exists():
+            (self.root / name / "enabled").mkdir(parents=True)
+            (self.root / name / "answers").write_text("")
+            self.report(name, [{"name": "efa", "status": "unchanged"}, {"name": "docker", "status": "changed"}])
+
+    def report(self, name: str, components: list[dict[str, Any]], **more: Any) -> None:
+        found = {"components": components, "stopped": None, "finished": "2026-11-20T09:21:00Z", **more}
+        (self.root / name / "var").mkdir(exist_ok=True)
+        (self.root / name / "var/report.json").write_text(json.dumps(found, indent=1))
+
+    def exporter(self, name: str, unit: str, options: str = "", answers: str = "") -> None:
+        (self.root / name / "enabled" / unit).write_text(options)
+        with (self.root / name / "answers").open("a") as stream:
+            stream.write(f"{answers}\n")
+
+    def efa(self, name: str, devices: int, domains: int) -> None:
+        """The kernel's devices, and those that fi_info shows: for two fabrics, and indented."""
+        for index in range(devices):
+            path = self.root / name / f"sys/class/infiniband/rdmap{index}s0/device"
+            path.mkdir(parents=True)
+            (path / "driver").symlink_to("../../../../bus/pci/drivers/efa")
+        path = self.root / name / "sys/class/infiniband/mlx5_0/device"
+        path.mkdir(parents=True)
+        (path / "driver").symlink_to("../../../../bus/pci/drivers/mlx5_core")
+        lines = [f"    domain: rdmap{index}s0-rdm" for index in range(domains)] * 2
+        text = "\n".join(["provider: efa", "    fabric: efa-direct", *lines, ""])
+        self.program(f"{name}/opt/amazon/efa/bin/fi_info", f"#!/bin/sh\nprintf %s {shlex.quote(text)}\n")
+
+    @property
+    def calls(self) -> list[str]:
+        path = self.root / "calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("http_proxy", "http://proxy.invalid")
+    own, probe = f"{tmp_path}/${{SLURMD_NODENAME:-head}}", _verify_nodes.PROBE
+    for path, there in ((_run.STATE_DIR, "/var"), ("/sys/class", "/sys/class"), ("/opt/amazon", "/opt/amazon")):
+        assert path in probe
+        probe = probe.replace(path, own + there)
+    monkeypatch.setattr(_verify_nodes, "PROBE", probe)
+    return Cluster(tmp_path)
+
+
+@pytest.fixture
+def run(cluster: Cluster, run_module: Run) -> Run:
+    def go(**more: Any) -> dict[str, Any]:
+        root = cluster.root
+        given = {"user": USER, "slurm": f"{root}/slurm", "stages": ["nodes"], "output": f"{root}/out/verify.json"}
+        return run_module(verify, {**given, **more})
+
+    return go
+
+
+def checks(result: dict[str, Any], name: str = "") -> list[tuple[str, str, str, str]]:
+    assert "report" in result, result.get("msg")
+    found = result["report"]["checks"]
+    return [(c["subject"], c["name"], c["status"], c["message"]) for c in found if name in ("", c["name"])]
+
+
+def test_all_is_well(cluster: Cluster, run: Run) -> None:
+    cluster.report("n2", [{"name": "efa", "status": "skipped"}], finished="2026-11-19T08:00:00Z")
+    for name in ("head", "n1"):
+        cluster.exporter(name, "node_exporter", "--web.listen-address=:9100 --x", "http://localhost:9100/metrics")
+    cluster.exporter("head", "prometheus", "", "http://localhost:9090/metrics")
+    cluster.efa("n1", 4, 4)
+    cluster.efa("n2", 4, 4)
+    result = run()
+    assert checks(result) == [
+        ("cluster", "last run", "ok", "nothing failed on head, as of 2026-11-20T09:21:00Z"),
+        ("cluster", "exporters", "ok", "node_exporter, prometheus answer"),
+        ("q", "last run", "ok", "nothing failed on n1, n2, as of 2026-11-19T08:00:00Z"),
+        ("q", "exporters", "ok", "node_exporter answers"),
+        ("q", "efa", "ok", "libfabric sees 4 devices on each node"),
+    ]
+    assert result["complaints"] == []
+    assert json.loads((cluster.root / "out/verify.json").read_text()) == result["report"]
+    assert "node_exporter" in Path(result["page"]).read_text()
+    # A node whose GPUs are all in use can answer.
+    assert len(cluster.calls) == 1
+    assert "--nodelist=n1,n2 " in cluster.calls[0]
+    assert "--gres" not in cluster.calls[0]
+
+
+def test_a_component_failed(cluster: Cluster, run: Run) -> None:
+    failed = {"name": "efa", "status": "failed", "why": "no device"}
+    cluster.report("n2", [{"name": "docker", "status": "unchanged"}, failed])
+    stopped = {"component": "", "message": "another run has the node"}
+    cluster.report("head", [{"name": "docker", "status": "skipped"}], stopped=stopped)
+    assert run()["complaints"] == [
+        "cluster: last run (nodes): head: another run has the node",
+        "q: last run (nodes): n2: efa (no device)",
+    ]
+
+
+@pytest.mark.parametrize("text", [None, '{"components": [', "[]"])
+def test_no_report(cluster: Cluster, run: Run, text: str | None) -> None:
+    path = cluster.root / "n1/var/report.json"
+    path.unlink()
+    if text is not None:
+        path.write_text(text)
+    assert run()["complaints"] == ["q: last run (nodes): site has not run on n1: there is no report"]
+
+
+def test_an_exporter_is_down(cluster: Cluster, run: Run) -> None:
+    cluster.exporter("n1", "node_exporter", "", "http://localhost:9100/metrics")
+    cluster.exporter("n2", "node_exporter", "", "")
+    cluster.exporter("n2", "dcgm_exporter", "", "")
+    assert run()["complaints"] == [
+        "q: exporters (nodes): no answer from node_exporter (localhost:9100) on n2, dcgm_exporter (localhost:9400) "
+        "on n2; see 'journalctl -u' there"
+    ]
+
+
+@pytest.mark.parametrize("address", [":9200", "10.0.0.5:9100", "[::]:9100"])
+def test_an_exporter_that_listens_elsewhere(cluster: Cluster, run: Run, address: str) -> None:
+    host = f"localhost{address}" if address[0] == ":" else address
+    options = f"--log.level=info --web.listen-address={address} --collector.systemd"
+    cluster.exporter("n1", "node_exporter", options, f"http://{host}/metrics")
+    assert checks(run(), "exporters") == [("q", "exporters", "ok", "node_exporter answers")]
+
+
+@pytest.mark.parametrize(
+    ("devices", "domains", "line"),
+    [
+        (4, 3, "libfabric sees 3 of 4 EFA devices on n2"),
+        (4, 0, "libfabric sees 0 of 4 EFA devices on n2"),
+        (3, 3, f"n2 has 3 of the 4 EFA devices of a {P4D}"),
+        (0, 0, f"n2 has 0 of the 4 EFA devices of a {P4D}"),
+    ],
+)
+@pytest.mark.parametrize("told", ["Slurm", "inventory"])
+def test_efa_devices(cluster: Cluster, run: Run, devices: int, domains: int, line: str, told: str) -> None:
+    if told == "Slurm":
+        cluster.nodes("n1", "n2", feature=P4D)
+    cluster.efa("n1", 4, 4)
+    cluster.efa("n2", devices, domains)
+    result = run(instance_types={"n1": P4D, "n2": P4D} if told == "inventory" else {})
+    assert result["complaints"] == [f"q: efa (nodes): {line}; run site with --tags efa"]
+
+
+def test_no_device_anywhere(cluster: Cluster, run: Run) -> None:
+    """On types that have some all are missing; on others that is as it should be."""
+    assert checks(run(), "efa") == []
+    cluster.nodes("n1", "n2", feature=P4D)
+    assert "n1 has 0 of the 4 EFA devices" in run()["complaints"][0]
+
+
+def test_devices_without_efas_software(cluster: Cluster, run: Run) -> None:
+    cluster.efa("n2", 4, 4)
+    (cluster.root / "n2/opt/amazon/efa/bin/fi_info").unlink()
+    assert "libfabric sees 0 of 4 EFA devices on n2" in run()["complaints"][0]
+
+
+def test_a_node_that_does_not_answer(cluster: Cluster, run: Run) -> None:
+    (cluster.root / "n2/broken").touch()
+    assert run()["complaints"] == ["q: job (nodes): srun ended with 1: Node failure on n2"]
+
+
+def test_busy_nodes_are_left_out(cluster: Cluster, run: Run) -> None:
+    cluster.nodes("n1 ALLOCATED", "n2", "n3 IDLE+CLOUD+POWERED_DOWN")
+    (cluster.root / "n1/busy").touch()
+    assert checks(run(wait=3))[1:] == [
+        ("q", "last run", "skipped", "no room within 3 s on n1"),
+        ("q", "last run", "ok", "nothing failed on n2, as of 2026-11-20T09:21:00Z"),
+    ]
+    assert all("n3" not in call for call in cluster.calls)
+    (cluster.root / "n2/busy").touch()
+    assert checks(run(wait=3))[1:] == [("q", "last run", "skipped", "no room within 3 s on n1, n2")]
+
+
+def test_partitions_with_the_same_nodes(cluster: Cluster, run: Run) -> None:
+    cluster.nodes("n1 IDLE a,b", "n2 IDLE a,b", "n3 DOWN b,c")
+    assert [check[:3] for check in checks(run())[1:]] == [
+        ("a", "last run", "ok"),
+        ("b", "last run", "skipped"),
+        ("c", "last run", "skipped"),
+    ]
+    assert len(cluster.calls) == 1
+
+
+def test_a_head_node_that_hangs(cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = subprocess.run
+
+    def hang(argv: list[str], **more: Any) -> Any:
+        if argv[0] == "sh":
+            raise subprocess.TimeoutExpired(argv, more["timeout"])
+        return real(argv, **more)
+
+    monkeypatch.setattr(_verify_nodes.subprocess, "run", hang)
+    result = run()
+    assert result["complaints"] == ["cluster: last run (nodes): the head node did not say within 120 s how it is"]
+    assert checks(result)[1][:3] == ("q", "last run", "ok")
