@@ -439,6 +439,8 @@ class Sandbox:
         self.boot_node(self.node(name), self.running())
         self.wait_for_systemd(name)
         self.slurm(name)
+        # From now on slurmd may be restarted without counting as a boot.
+        self.podman("exec", PREFIX + name, "sed", "-i", "s/ -b'/'/", "/etc/sysconfig/slurmd")
 
     def leave(self, name: str) -> None:
         """End a spare as ParallelCluster does: Slurm powers it down, and then the instance is terminated."""

@@ -3,8 +3,8 @@
 """The registry's images: small ones made from busybox, of which some pose as NGC's.
 
 They differ where clients do: library/tiny has a plain manifest, and a layer that removes files of the one below;
-nvidia/pytorch is a manifest list, and has an entry point and an environment as NGC's images have; nvidia/nemo has an
-OCI manifest.
+nvidia/pytorch is a manifest list, and has an entry point and an environment as NGC's images have, and the C library
+with what programs of the cluster need beside it; nvidia/nemo has an OCI manifest.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import platform
 import tarfile
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 BUSYBOX = "/srv/sandbox/busybox.tar"
@@ -25,6 +26,9 @@ APPLETS = """
 awk basename chmod cp cut date df dirname env expr find grep head hostname id kill ln mkdir mount mv nproc printenv
 printf ps pwd readlink rm sed seq sort stat tail tar tee test touch tr true false umount wc which whoami
 """
+# What programs that come from outside find in NGC's images, and NCCL and the plugin for EFA need.
+LIBRARIES = "libc libm libpthread librt libdl libgcc_s libstdc++ libatomic libnuma libuuid"
+LOADERS = {"x86_64": "lib64/ld-linux-x86-64.so.2", "aarch64": "lib/ld-linux-aarch64.so.1"}
 FOLDERS = ("dev", "etc", "home", "mnt", "opt", "proc", "root", "run", "sys", "tmp", "usr", "usr/bin", "var")
 ENTRYPOINT = '#!/bin/sh\necho "== Sandbox image, posing as NVIDIA\'s ==" >&2\nexec "$@"\n'
 NGC_ENVIRONMENT = ["NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"]
@@ -94,6 +98,14 @@ def base_layer() -> bytes:
     )
 
 
+def libraries_layer() -> bytes:
+    """The C library and its like, from this very machine."""
+    loader, folder = Path("/", LOADERS[platform.machine()]), Path(f"/lib/{platform.machine()}-linux-gnu")
+    found = [path for name in LIBRARIES.split() for path in folder.glob(f"{name}.so.*") if len(path.suffixes) == 2]
+    files: dict[str, str | bytes] = {str(path)[1:]: path.read_bytes() for path in [loader, *found]}
+    return layer(files, ["lib", str(loader.parent)[1:], str(folder)[1:]], {})
+
+
 def top_layer(title: str, **files: str) -> bytes:
     """What sets an image apart, with a whiteout of a file and of what a directory held."""
     content: dict[str, str | bytes] = {
@@ -149,4 +161,5 @@ def fill(address: str) -> None:
         top = top_layer(f"Sandbox {title}", **{"opt/nvidia/nvidia_entrypoint.sh": ENTRYPOINT})
         environment = ["PATH=/usr/local/bin:/usr/bin:/bin", *NGC_ENVIRONMENT, f"SANDBOX_IMAGE={title}"]
         entry = {"Env": environment, "Entrypoint": ["/opt/nvidia/nvidia_entrypoint.sh"], "WorkingDir": "/opt"}
-        push(registry, name, tag, [base, layer({}, ["workspace"], {}), top], style, **entry)
+        middle = libraries_layer() if title == "pytorch" else layer({}, ["workspace"], {})
+        push(registry, name, tag, [base, middle, top], style, **entry)

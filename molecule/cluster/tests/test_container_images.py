@@ -167,11 +167,12 @@ def test_a_killed_import_is_finished_by_the_next(on: On, play: Play, as_before: 
     head, image = on("head"), "registry:5001/fault/slow/library/tiny:1.0"
     assert play(*ONLY, *variables(container_images_list=[TINY, image])).returncode == 0
     wait(30, lambda: head.run("pgrep -f 'enroot import'").rc == 0)
-    head.check_output("systemctl kill --signal=KILL container-images")
+    # systemd ends what it has started.
+    head.check_output("kill -KILL $(systemctl show --value --property=MainPID container-images)")
     assert not head.file(file_of(image)).exists
     head.check_output("systemctl reset-failed container-images; systemctl start container-images")
     wait(60, lambda: entries(head).get(image, {}).get("state") == "present")
-    assert head.run(f"ls -A {IMAGES} | grep importing").stdout == ""
+    assert head.run(f"ls -AR {IMAGES} | grep importing").stdout == ""
     assert head.run(f"unsquashfs -l {file_of(image)}").rc == 0
     wait(10, lambda: head.run("ls -A /tmp/container-images/temp").stdout == "")
 

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +18,14 @@ On = Callable[[str], Host]
 Play = Callable[..., subprocess.CompletedProcess[str]]
 
 TINY = "/fsx/containers/registry+5000_library_tiny-1.0.sqsh"
+SANDBOX = Path(__file__).resolve().parents[1] / "sandbox.py"
+SPARE = "gpu-dy-p5-1"
 REPORT = "/var/lib/pcluster-postboot/verify.json"
 
 
 def verify(play: Play, node: str = "head", **values: Any) -> subprocess.CompletedProcess[str]:
-    return play("--limit", node, "-e", json.dumps(values), name="verify", timeout=600)
+    given = {"verify_stages": ["containers"], "verify_report": "", **values}
+    return play("--limit", node, "-e", json.dumps(given), name="verify", timeout=600)
 
 
 def report(host: Host) -> dict[str, Any]:
@@ -65,7 +70,7 @@ def test_an_image_that_does_not_exist_is_one_line(play: Play) -> None:
     result = verify(play, verify_partitions=["cpu"], verify_container_image="/fsx/containers/none.sqsh")
     assert result.returncode != 0
     lines = [line for line in result.stdout.splitlines() if line.startswith("failed: [head] (item=cpu: container")]
-    assert len(lines) == 1
+    assert len(lines) == 1, result.stdout
     assert "srun --container-image=/fsx/containers/none.sqsh ended with 1: " in lines[0]
 
 
@@ -97,3 +102,69 @@ def test_without_a_head_node(play: Play) -> None:
     result = play("--limit", "cpu-st-c5-1", name="verify")
     assert result.returncode != 0
     assert "found no head node among cpu-st-c5-1; needed: one" in result.stdout
+
+
+# NCCL
+
+
+@pytest.fixture(scope="module")
+def two_nodes(play: Play) -> Iterator[None]:
+    """A second node with GPUs, for as long as these tests run."""
+    subprocess.run([sys.executable, SANDBOX, "join", SPARE], check=True, timeout=600)
+    try:
+        done = play("--limit", SPARE)
+        assert done.returncode == 0, done.stdout[-3000:]
+        yield
+    finally:
+        subprocess.run([sys.executable, SANDBOX, "leave", SPARE], check=True, timeout=600)
+
+
+def fabric(play: Play, **values: Any) -> subprocess.CompletedProcess[str]:
+    return verify(play, verify_stages=["nodes", "nccl"], verify_partitions=["gpu"], **values)
+
+
+@pytest.mark.usefixtures("two_nodes")
+def test_nccl_is_measured_and_compared(on: On, play: Play, tmp_path: Path) -> None:
+    result = fabric(play, verify_report=str(tmp_path / "verify.html"))
+    assert result.returncode == 0, result.stdout[-3000:]
+    found = results(on("head"))
+    for check in ("last run", "exporters", "efa", "all_reduce on one node", "all_reduce on 2 nodes"):
+        assert found[("gpu", check)] == "ok", check
+    assert found[("gpu", "alltoall on one node")] == "unknown"
+    for check in ("EFA is selected on 2 nodes", "all_reduce in a container", "EFA is selected in a container"):
+        assert found[("gpu", check)] == "ok", check
+    runs = report(on("head"))["runs"]
+    together = [run for run in runs if run["stage"] == "two_nodes" and run["collective"] == "all_reduce"]
+    assert [(run["container"], run["ranks"], run["nics"]) for run in together] == [(False, 16, 32), (True, 16, 32)]
+    assert on("head").file(together[0]["log"]).contains("NCCL INFO")
+    assert "<title>main: verified</title>" in (tmp_path / "verify.html").read_text()
+
+
+@pytest.mark.usefixtures("two_nodes")
+def test_a_slow_node_is_short_and_named(on: On, play: Play) -> None:
+    on(SPARE).check_output("mkdir -p /etc/sandbox && echo 4 all > /etc/sandbox/slow-node")
+    try:
+        result = fabric(play, verify_nccl_collectives=["all_reduce"], verify_nccl_scopes=["one", "two"])
+    finally:
+        on(SPARE).check_output("rm /etc/sandbox/slow-node")
+    assert result.returncode != 0
+    statuses = {
+        check["message"].partition(":")[0]: check["status"]
+        for check in report(on("head"))["checks"]
+        if check["name"] == "all_reduce on one node"
+    }
+    assert statuses == {SPARE: "failed", "gpu-st-p5-1": "ok"}
+    assert results(on("head"))[("gpu", "all_reduce on 2 nodes")] == "failed"
+    assert f"item=gpu: all_reduce on one node (nccl): {SPARE}: " in result.stdout
+
+
+@pytest.mark.usefixtures("two_nodes")
+def test_without_efa_the_network_is_not_what_it_should_be(on: On, play: Play) -> None:
+    plugin = "/opt/amazon/ofi-nccl/lib"
+    on(SPARE).check_output(f"mv {plugin} {plugin}.away && ldconfig")
+    try:
+        result = fabric(play, verify_nccl_collectives=["all_reduce"], verify_nccl_scopes=["two"])
+    finally:
+        on(SPARE).check_output(f"mv {plugin}.away {plugin} && ldconfig")
+    assert result.returncode != 0
+    assert results(on("head"))[("gpu", "EFA is selected on 2 nodes")] == "failed"
