@@ -44,7 +44,9 @@ play:  ## Run a playbook of the collection on the sandbox: PLAYBOOK=site [ARGS='
 	@[ -n '$(PLAYBOOK)' ] || { echo "usage: make play PLAYBOOK=site [ARGS='--check']"; exit 2; }
 	@$(RUN) ansible-playbook --inventory .sandbox/inventory pcluster.postboot.$(PLAYBOOK) $(ARGS)
 
-test: lint unit cluster  ## Run every test
+test:  ## Run every test
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint unit
+	@$(MAKE) --no-print-directory cluster
 
 lint: | setup  ## Run the linters and the repository's own checks
 	@$(ENV) yamllint --strict .

@@ -614,8 +614,8 @@ def _at_a_look(runs: Sequence[dict[str, Any]]) -> str:
     size, busbw, goal, status = min(told, key=lambda item: (_GRAVITY.index(item[3]), item[1]))
     share = f' <span class="soft small">at {_size(size)}{f", {busbw / goal:.0%}" if goal else ""}</span>'
     more = f' <span class="soft small">slowest of {len(runs)}</span>' if len(runs) > 1 else ""
-    bar = _bar(busbw, goal, None, status) if goal else ""
-    return f'{_icon(worst, _STATUSES[worst][0])}<span class="num">{_gbps(busbw)}</span>{share}{more}{bar}'
+    drawn = _bar(busbw, goal, None, status) if goal else ""
+    return f'{_icon(worst, _STATUSES[worst][0])}<span class="num">{_gbps(busbw)}</span>{share}{more}{drawn}'
 
 
 def _rows_table(run: dict[str, Any]) -> str:
@@ -758,13 +758,13 @@ class _Node:
         alone = f'{_gbps(busbw)} <span class="soft">at {_size(size)}</span>' if self.alone else "–"
         low, high = min(self.pairs, default=0.0), max(self.pairs, default=0.0)
         pairs = " to ".join(dict.fromkeys((_gbps(low), _gbps(high))))
-        bar = _bar(high, None, most, self.status) if self.pairs else ""
+        drawn = _bar(high, None, most, self.status) if self.pairs else ""
         return _row(
             f"{_H}<code>{_e(self.name)}</code>",
             _e(", ".join(sorted(self.types))),
             f"{_N}{alone}",
             f"{_N}{pairs if self.pairs else '–'}",
-            bar,
+            drawn,
             _badge(self.status),
         )
 
@@ -805,10 +805,10 @@ def _pairs(pairs: Sequence[dict[str, Any]]) -> str:
         busbw, size = _number(pair.get("busbw")), _number(pair.get("size"))
         names = ", ".join(f"<code>{_e(name)}</code>" for name in _list(pair.get("nodes")))
         what = _e(pair.get("collective") or "") + (f" of {_size(size)}" if size else "")
-        bar = "" if busbw is None else _bar(busbw, _number(pair.get("expected")), None, _status(pair))
+        drawn = "" if busbw is None else _bar(busbw, _number(pair.get("expected")), None, _status(pair))
         shown = "–" if busbw is None else _gbps(busbw)
         badge, why = _badge(_status(pair)), f'<div class="message">{_e(pair.get("message") or "")}</div>'
-        lines.append(_row(f"{_H}{names}", what, f"{_N}{shown}", bar, badge, why))
+        lines.append(_row(f"{_H}{names}", what, f"{_N}{shown}", drawn, badge, why))
     title = _count(len(pairs), "pair or group that looked", "pairs and groups that looked")
     heads = ("Nodes", "What", ">GB/s", "Against the expected", "Result", "Why")
     return f'<details open="open"><summary>{title} for a slow node</summary>{_table(heads, lines)}</details>'
