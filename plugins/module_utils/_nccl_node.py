@@ -16,6 +16,7 @@ import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils import _ofi_plugin
 from ansible_collections.pcluster.postboot.plugins.module_utils import _validated_files as validated
 
 ETC = "/etc"
@@ -47,6 +48,7 @@ class Request(NamedTuple):
     home: str
     version: str = ""
     plugins: tuple[str, ...] = ()
+    installed: str = ""
     environment: Mapping[str, str] = {}
     profile: str = ""
     hook: str = ""
@@ -107,8 +109,18 @@ def settings(text: str, environment: Mapping[str, str]) -> tuple[str, list[str]]
 
 
 def directories(request: Request) -> list[str]:
-    """Return where the linker has to look: NCCL's own directory, and those plugins' that are there."""
-    return [os.path.join(request.home, "lib"), *(path for path in request.plugins if os.path.isdir(path))]
+    """Return where the linker has to look: NCCL's own directory, and those plugins' that are there.
+
+    A plugin that is not newer than the one that is installed stays behind: the cluster's may be left from older nodes.
+    """
+    own = _ofi_plugin.library_in(request.installed) if request.installed else ""
+    least = _ofi_plugin.version_of(own) if own else ""
+    plugins = [path for path in request.plugins if os.path.isdir(path)]
+    if least:
+        plugins = [
+            p for p in plugins if _ofi_plugin.older(least, _ofi_plugin.version_of(os.path.join(p, _ofi_plugin.LIBRARY)))
+        ]
+    return [os.path.join(request.home, "lib"), *plugins]
 
 
 def _libraries(folders: list[str]) -> dict[str, str]:

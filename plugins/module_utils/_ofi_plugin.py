@@ -33,6 +33,7 @@ class Request(NamedTuple):
     published: str
     build: str = "auto"
     builder: bool = False
+    buildable: bool = True
 
 
 class Outcome(NamedTuple):
@@ -109,6 +110,16 @@ def _bundled(request: Request) -> tuple[str, str, str]:
     return os.path.dirname(library), version, f"{library} does not load: {why}" if why else ""
 
 
+def _make_do(request: Request, why: str) -> Outcome:
+    """Keep what there is where nothing better can be had. It is no reason to stop a node."""
+    library = library_in(request.bundled)
+    loads = bool(library) and not refusal(library)
+    directory, version = (os.path.dirname(library), version_of(library)) if loads else ("", "")
+    kept = f"aws-ofi-nccl {version or 'of an unknown version'} of the EFA installer" if loads else "no plugin for NCCL"
+    warning = f"{why}: {kept} it is, since aws_ofi_nccl_sha256 is not set; set it, and a newer one is built"
+    return Outcome(False, why, "bundled" if loads else "", directory, version, kept, [warning])
+
+
 def look(request: Request) -> Outcome:
     """Find the plugin of this node, or say that the cluster needs one of its own."""
     if not re.match(r"\d", request.minimum):
@@ -123,9 +134,11 @@ def look(request: Request) -> Outcome:
         raise PluginError(
             f"aws_ofi_nccl_build is never, and {why}; needed is an image whose EFA has one, or aws_ofi_nccl_build: auto"
         )
+    library = library_in(request.published)
+    if not request.buildable and not library:
+        return _make_do(request, why)
     if request.builder:
         return Outcome(True, why, "", "", "", "", [])
-    library = library_in(request.published)
     if not library:
         warning = (
             f"{why}, and there is none in {request.published} yet: NCCL goes over sockets here; "

@@ -93,6 +93,7 @@ class Node(NamedTuple):
     gpus: int
     instance_type: str = ""  # as ParallelCluster's features of the node tell it, where all of a kind have one
     cpus: int = 0  # that jobs get; 0 where Slurm does not say
+    efa: bool = False  # whether ParallelCluster gives it EFA devices, as its features tell
 
     @property
     def is_up(self) -> bool:
@@ -145,7 +146,8 @@ def parse_nodes(text: str) -> list[Node]:
             gpus, cpus = gpus_of(fields.get("Gres", "")), fields.get("CPUEfctv") or fields.get("CPUTot", "")
             kind = kinds[0] if len(kinds) == 1 else ""
             state, number = fields.get("State", ""), int(cpus) if cpus.isdigit() else 0
-            nodes.append(Node(fields["NodeName"], state, partitions, gpus, kind, number))
+            efa = "efa" in fields.get("AvailableFeatures", "").split(",")
+            nodes.append(Node(fields["NodeName"], state, partitions, gpus, kind, number, efa))
     return nodes
 
 

@@ -67,6 +67,9 @@ def run(context: Context) -> Iterator[Check]:
             yield Check("job", partition, "failed", f"srun ended with {seen.code}: {'; '.join(seen.errors)}")
         elif asked:
             kinds = {node.name: context.options.instance_types.get(node.name) or node.instance_type for node in asked}
+            # Without EFA in the cluster's configuration even a p5 has no device.
+            if not any(node.efa or seen.values.get(node.name, {}).get("device") for node in asked):
+                kinds = dict.fromkeys(kinds, "")
             yield from _judge(partition, seen.values, kinds)
 
 

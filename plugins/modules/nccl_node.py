@@ -28,7 +28,9 @@ options:
     type: str
     default: ""
   plugins:
-    description: Directories of NCCL's plugins. Those that are there are found as well.
+    description:
+      - Directories of NCCL's plugins. Those that are there are found as well, if they are newer than that in
+        O(installed).
     type: list
     elements: path
     default: []
@@ -105,6 +107,7 @@ def main() -> None:
             "home": {"type": "path", "required": True},
             "version": {"type": "str", "default": ""},
             "plugins": {"type": "list", "elements": "path", "default": []},
+            "installed": {"type": "path", "default": ""},
             "environment": {"type": "dict", "default": {}},
             "profile": {"type": "str", "required": True},
             "hook": {"type": "str", "default": ""},
@@ -114,6 +117,7 @@ def main() -> None:
     given: dict[str, Any] = {
         **module.params,
         "plugins": tuple(module.params["plugins"]),
+        "installed": module.params["installed"],
         "environment": {str(name): str(value) for name, value in module.params["environment"].items()},
     }
     _run.heartbeat()

@@ -36,6 +36,12 @@ options:
     type: str
     choices: [auto, always, never]
     default: auto
+  buildable:
+    description:
+      - Whether one can be built, as its hash is known. Otherwise what the EFA installer brings is kept, however old,
+        with a warning.
+    type: bool
+    default: true
   builder:
     description: Whether this node builds what the cluster shares. Then it does not look at O(published).
     type: bool
@@ -114,6 +120,7 @@ def main() -> None:
             "published": {"type": "path", "required": True},
             "build": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
             "builder": {"type": "bool", "default": False},
+            "buildable": {"type": "bool", "default": True},
         },
         supports_check_mode=True,
     )

@@ -75,8 +75,8 @@ def test_which_nodes_get_it(variables: Variables, node: Any, builder: str, gets:
     [
         (facts("head", plugin="1.21.1"), "auto", False),
         (facts("head", plugin="unknown"), "auto", False),
-        (facts("head", plugin="1.13.2"), "auto", True),
-        (facts("head"), "auto", True),
+        (facts("head", plugin="1.13.2"), "auto", False),  # what is there is kept, with a warning
+        (facts("head"), "auto", False),
         (facts("head"), "never", False),
         (facts("head", plugin="1.21.1"), "always", True),
         (facts("compute", EFA), "always", False),

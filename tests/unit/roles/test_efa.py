@@ -106,6 +106,22 @@ def test_jobs_are_asked_for_where_they_run(variables: Variables) -> None:
     assert variables(facts(node_type="head"))("__efa_busy") == []
 
 
+@pytest.mark.parametrize("there", ["1.49.0", "1.50.0", "1.51.0"])
+def test_an_ami_that_has_it_needs_no_hash(there: str) -> None:
+    """With nothing set, on a node that brings EFA, of whatever version."""
+    action = check_variables.ActionModule.__new__(check_variables.ActionModule)
+    action._templar = Templar(loader=DataLoader(), variables={})
+    node = facts(there)
+    checker = action._checker(check_variables.read_roles(), {"ansible_facts": {"pcluster": node}})
+    assert checker.run(["efa"], node, bool)["efa"].run
+    assert checker.errors == []
+
+
+def test_the_pinned_version_is_the_default_one(repo: Path) -> None:
+    defaults = yaml.safe_load((repo / "roles/efa/defaults/main.yml").read_text())
+    assert yaml.safe_load((repo / "roles/efa/vars/main.yml").read_text())["__efa_pinned"] == defaults["efa_version"]
+
+
 @pytest.mark.parametrize(
     ("setting", "says"),
     [

@@ -218,7 +218,10 @@ def shared(tmp_path: Path, variables: Variables, repo: Path) -> Callable[..., Pa
         for folder in ("nccl/current/lib", "aws-ofi-nccl/current/lib", "amazon/efa/lib", "amazon/ofi-nccl/lib"):
             (tmp_path / folder).mkdir(parents=True)
         (tmp_path / "nccl/current/lib/libnccl.so.2").write_text("")
-        value = variables(common_shared_dir=str(tmp_path), __nccl_amazon=str(tmp_path / "amazon"), **more)
+        linker = tmp_path / "linker.conf"
+        linker.write_text(f"{tmp_path}/nccl/current/lib\n{tmp_path}/aws-ofi-nccl/current/lib\n")
+        places = {"__nccl_amazon": str(tmp_path / "amazon"), "__nccl_linker_file": str(linker)}
+        value = variables(common_shared_dir=str(tmp_path), **places, **more)
         for name, place in (
             ("setup-nccl-env.sh", "nccl/setup-nccl-env.sh"),
             ("nccl-shared.sh", "nccl-shared.sh"),
@@ -259,7 +262,7 @@ def test_a_shell_finds_it(shared: Callable[..., Path], shell: str) -> None:
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_shell_without_efa_or_without_the_file_system(shared: Callable[..., Path], shell: str) -> None:
     folder = shared()
-    (folder / "amazon").rename(folder / "none")
+    (folder / "linker.conf").write_text(f"{folder}/nccl/current/lib\n")  # this node's own plugin is newer, or none is
     assert sourced(folder, shell)["LD_LIBRARY_PATH"] == f"{folder}/nccl/current/lib"
     (folder / "nccl/current").rename(folder / "nccl/other")
     assert "LD_LIBRARY_PATH" not in sourced(folder, shell)

@@ -160,6 +160,17 @@ def test_a_plugin_is_found_where_there_is_one(node: Node) -> None:
     assert not node(plugins=[str(plugin)])["changed"]
 
 
+@pytest.mark.parametrize(("own", "is_found"), [("1.13.2", True), ("1.21.1", False), ("1.22.0", False)])
+def test_a_plugin_of_the_cluster_that_is_not_newer_stays_behind(node: Node, own: str, is_found: bool) -> None:
+    """Shared storage outlives nodes, and an image that came later may bring a newer one."""
+    shared, installed = node.top / "fsx/current/lib", node.top / "amazon/lib"
+    for folder, version in ((shared, "1.21.1"), (installed, own)):
+        folder.mkdir(parents=True)
+        (folder / "libnccl-net.so").write_text(f"Initializing aws-ofi-nccl {version}\0")
+    assert not node(plugins=[str(shared)], installed=str(installed.parent))["failed"]
+    assert (str(shared) in str(node.file(_nccl_node.LINKER))) == is_found
+
+
 def test_the_hook_goes_when_it_is_not_wanted(node: Node) -> None:
     node(hook="#!/bin/bash\n")
     assert node()["changed"]

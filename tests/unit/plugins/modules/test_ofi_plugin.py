@@ -97,6 +97,20 @@ def test_one_that_will_not_do(
     assert why in done["msg"]
 
 
+@pytest.mark.parametrize("builder", [True, False])
+def test_what_there_is_is_kept_where_none_can_be_built(
+    tmp_path: Path, look: Look, capfd: pytest.CaptureFixture[str], builder: bool
+) -> None:
+    done = look(builder=builder, buildable=False)
+    assert (done["needed"], done["failed"], done["summary"]) == (False, False, "no plugin for NCCL")
+    path = library(tmp_path / "amazon", "1.13.2-aws")
+    done = look(builder=builder, buildable=False)
+    assert (done["needed"], done["origin"], done["directory"]) == (False, "bundled", str(path.parent))
+    assert "it is, since aws_ofi_nccl_sha256 is not set" in capfd.readouterr().err
+    library(tmp_path / "fsx", "1.22.0")
+    assert look(buildable=False)["origin"] == "published"
+
+
 def test_one_of_its_own_in_any_case(tmp_path: Path, look: Look) -> None:
     library(tmp_path / "amazon", "1.21.1")
     assert look(builder=True, build="always")["needed"]

@@ -229,6 +229,8 @@ def test_no_device_anywhere(cluster: Cluster, run: Run) -> None:
     """On types that have some all are missing; on others that is as it should be."""
     assert checks(run(), "efa") == []
     cluster.nodes("n1", "n2", feature=P4D)
+    assert checks(run(), "efa") == []  # ParallelCluster was not asked for EFA
+    cluster.nodes("n1", "n2", feature=f"{P4D},p4d,efa,gpu")
     assert "n1 has 0 of the 4 EFA devices" in run()["complaints"][0]
 
 
