@@ -60,7 +60,7 @@ lint: | setup  ## Run the linters and the repository's own checks
 unit: | setup  ## Run the unit tests
 	@$(ENV) python -m pytest tests/unit
 
-cluster: | sandbox-setup  ## Run the Molecule scenario: check, converge, idempotence, check, verify, on a fresh sandbox
+cluster: | sandbox-setup  ## Run the Molecule scenario: check, converge, idempotence, verify, on a fresh sandbox
 	@$(RUN) molecule test --scenario-name cluster --no-command-borders
 
 soak: | setup  ## Run the long fault tests (ROUNDS=500; needs the sandbox for a tenth of them)

@@ -18,7 +18,10 @@ EXPORTERS = {"node_exporter": 9100, "dcgm_exporter": 9400, "slurm_exporter": 934
 
 PROBE = f"""
 report={os.path.join(_run.STATE_DIR, "report.json")}
-[ ! -r $report ] || say report "$(tr -d '\\n' < $report)"
+# In parts: srun takes a line of more than 1024 bytes apart, and those of several nodes get mixed.
+[ ! -r $report ] || (tr -d '\\n' < $report; echo) | fold -b -w 400 | while IFS= read -r part
+  do say report "$part"
+done
 for one in {" ".join(f"{name}:{port}" for name, port in EXPORTERS.items())}; do
   unit=${{one%:*}} address=localhost:${{one#*:}}
   systemctl is-enabled --quiet "$unit" 2> /dev/null || continue
@@ -91,7 +94,7 @@ def _judge(
 
 def _report(seen: Mapping[str, Sequence[str]]) -> dict[str, Any] | None:
     try:
-        found = json.loads(seen["report"][-1])
+        found = json.loads("".join(seen["report"]))
     except (KeyError, IndexError, ValueError):
         return None
     return found if isinstance(found, dict) else None

@@ -179,6 +179,13 @@ def test_a_component_failed(cluster: Cluster, run: Run) -> None:
     ]
 
 
+def test_a_long_report_comes_whole(cluster: Cluster, run: Run) -> None:
+    cluster.report("n2", [{"name": "efa", "status": "ok", "summary": "many words " * 300}])
+    (check,) = [one for one in run()["report"]["checks"] if one["name"] == "last run" and one["subject"] == "q"]
+    assert check["status"] == "ok"
+    assert check["details"]["reports"]["n2"]["components"][0]["summary"] == "many words " * 300
+
+
 @pytest.mark.parametrize("text", [None, '{"components": [', "[]"])
 def test_no_report(cluster: Cluster, run: Run, text: str | None) -> None:
     path = cluster.root / "n1/var/report.json"
