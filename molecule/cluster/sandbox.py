@@ -447,9 +447,9 @@ class Sandbox:
         node = self.node(name)
         cluster = self.clusters[node["cluster"]]
         self.slurm_command(cluster, f"scontrol update NodeName={name} State=POWER_DOWN_FORCE")
-        self.deadline(
-            f"{name}: power-down", lambda: self.slurm_state(cluster, node).endswith((POWERING_DOWN, POWERED_DOWN))
-        )
+        # A job that is being ended comes first.
+        down = (POWERING_DOWN, POWERED_DOWN)
+        self.deadline(f"{name}: power-down", lambda: self.slurm_state(cluster, node).endswith(down), 240)
         self.podman("rm", "--force", "--ignore", "--volumes", "--time=0", PREFIX + name)
         self.aws.terminate(node)
         print(f"{name} has left")

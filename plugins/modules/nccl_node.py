@@ -34,6 +34,10 @@ options:
     type: list
     elements: path
     default: []
+  installed:
+    description: Where the EFA installer has its own plugin, such as C(/opt/amazon/ofi-nccl).
+    type: path
+    default: ""
   environment:
     description: Variables that NCCL takes for its own, where a process does not have them. An empty one sets none.
     type: dict

@@ -33,6 +33,9 @@ os.environ.setdefault("ANSIBLE_CONFIG", str(SCENARIO / "ansible.cfg"))
 os.environ.setdefault("AWS_ENDPOINT_URL", f"http://{TOPOLOGY['services']['aws']['address']}:5000")
 os.environ.setdefault("AWS_ACCESS_KEY_ID", "sandbox")
 os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "sandbox")
+# Molecule asks for colours, and tests read what is printed.
+os.environ.pop("ANSIBLE_FORCE_COLOR", None)
+os.environ["ANSIBLE_NOCOLOR"] = "1"
 
 
 @cache

@@ -126,7 +126,8 @@ def fabric(play: Play, **values: Any) -> subprocess.CompletedProcess[str]:
 @pytest.mark.usefixtures("two_nodes")
 def test_nccl_is_measured_and_compared(on: On, play: Play, tmp_path: Path) -> None:
     result = fabric(play, verify_report=str(tmp_path / "verify.html"))
-    assert result.returncode == 0, result.stdout[-3000:]
+    logs = on("head").check_output("tail -n 20 /fsx/nccl-tests/results/verify-*/gpu/container-*")
+    assert result.returncode == 0, result.stdout[-3000:] + logs
     found = results(on("head"))
     for check in ("last run", "exporters", "efa", "all_reduce on one node", "all_reduce on 2 nodes"):
         assert found[("gpu", check)] == "ok", check
