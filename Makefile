@@ -66,6 +66,7 @@ cluster: | sandbox-setup  ## Run the Molecule scenario: check, converge, idempot
 soak: | setup  ## Run the long fault tests (ROUNDS=500; needs the sandbox for a tenth of them)
 	@$(ENV) python tests/soak/artifact.py --rounds $(or $(ROUNDS),500)
 	@$(ENV) python tests/soak/shared_build.py --rounds $$(( $(or $(ROUNDS),500) / 5 ))
+	@$(SUDO) $(ENV) python -m pytest -m long molecule/cluster/tests
 	@$(SUDO) $(ENV) python tests/soak/site.py --rounds $$(( $(or $(ROUNDS),500) / 10 ))
 
 bench: | setup  ## Measure; prints ratios from one run and writes bench-*.json (needs the sandbox)

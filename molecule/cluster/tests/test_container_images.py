@@ -163,6 +163,7 @@ def test_a_login_is_read_by_nobody_else(on: On, play: Play, as_before: None) -> 
     assert secret not in head.check_output("journalctl --no-pager --unit container-images")
 
 
+@pytest.mark.long
 def test_a_killed_import_is_finished_by_the_next(on: On, play: Play, as_before: None) -> None:
     head, image = on("head"), "registry:5001/fault/slow/library/tiny:1.0"
     assert play(*ONLY, *variables(container_images_list=[TINY, image])).returncode == 0

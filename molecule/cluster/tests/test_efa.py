@@ -97,6 +97,7 @@ def test_a_second_run_changes_nothing_and_says_what_is_there(play: Play) -> None
     assert "32 EFA devices" in done.stdout
 
 
+@pytest.mark.long
 def test_what_the_ami_brought_stays_until_it_is_to_be_replaced(older: Host, play: Play) -> None:
     done = play(*TAGS)
     assert done.returncode == 0, done.stdout
@@ -153,6 +154,7 @@ def test_a_killed_installer_is_finished_by_the_next_run(older: Host, play: Play,
     assert older.package("openmpi50-aws").is_installed
 
 
+@pytest.mark.long
 def test_what_aws_has_not_signed_is_refused(older: Host, play: Play) -> None:
     signature = SITE / "aws-efa-installer-1.50.0.tar.gz.sig"
     before = signature.read_bytes()

@@ -173,6 +173,7 @@ def test_a_node_to_which_nobody_publishes_says_so_in_one_line(on: On, play: Play
     assert not on(GPU).file("/fsx/test-nccl").exists
 
 
+@pytest.mark.long
 def test_from_source(on: On, play: Play) -> None:
     """A stand-in's source, with a program in the place of CUDA's compiler that fails first."""
     head = on("head")

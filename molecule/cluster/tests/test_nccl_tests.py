@@ -158,6 +158,7 @@ def test_the_known_scripts(on: On) -> None:
 # What changes, and what goes wrong
 
 
+@pytest.mark.long
 def test_a_plugin_of_the_clusters_own(on: On, play: Play) -> None:
     head = on("head")
     newer = json.loads(head.check_output("curl -sf http://mirror/pins.json"))["aws_ofi_nccl"]["newer"]
@@ -184,6 +185,7 @@ def test_a_plugin_of_the_clusters_own(on: On, play: Play) -> None:
     assert newer["version"] not in told
 
 
+@pytest.mark.long
 def test_another_version_lies_beside_the_first(on: On, play: Play) -> None:
     head = on("head")
     older = json.loads(head.check_output("curl -sf http://mirror/pins.json"))["nccl_tests"]["older"]

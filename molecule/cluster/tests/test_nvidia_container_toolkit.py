@@ -131,6 +131,7 @@ def test_a_node_whose_driver_is_gone_fails_in_one_line(gpu: Host, play: Play) ->
         assert play(*TAGS).returncode == 0
 
 
+@pytest.mark.long
 def test_a_killed_installation_is_finished_and_a_version_that_is_asked_for_comes(gpu: Host, play: Play) -> None:
     newer, pinned = "1.20.0", next(iter(versions(gpu))).rpartition("-")[0]
     gpu.check_output("dpkg --remove --force-depends --force-remove-essential nvidia-container-toolkit")

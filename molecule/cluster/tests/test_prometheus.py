@@ -161,6 +161,7 @@ def test_a_changed_configuration_is_reloaded(on: On, play: Play) -> None:
 
 
 @pytest.mark.usefixtures("as_before")
+@pytest.mark.long
 def test_a_run_that_died_before_the_reload_is_finished(on: On, play: Play, command: Command, killed: Killed) -> None:
     """kill -9 in the middle of a run that changes rules and a flag; the same run again completes and is content."""
     head = on("head")
