@@ -44,7 +44,7 @@ play:  ## Run a playbook of the collection on the sandbox: PLAYBOOK=site [ARGS='
 	@[ -n '$(PLAYBOOK)' ] || { echo "usage: make play PLAYBOOK=site [ARGS='--check']"; exit 2; }
 	@$(RUN) ansible-playbook --inventory .sandbox/inventory pcluster.postboot.$(PLAYBOOK) $(ARGS)
 
-test:  ## Run every test
+test:  ## Run every test but the longest fault tests, which soak runs
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint unit
 	@$(MAKE) --no-print-directory cluster
 

@@ -10,7 +10,7 @@ stage_nvidia() {  # version program...
   shift
   stage
   for program; do sed "s/@VERSION@/$version/" "$nvidia_standin/$program".* > "$work/stage/usr/bin/$program"; done
-  chmod -f 0755 "$work"/stage/usr/bin/* || true
+  chmod -f 0755 "$work"/stage/usr/bin/* || true  # a package without programs has nothing there
 }
 
 nvidia_package() {  # name version dependencies in deb's words, and in rpm's

@@ -10,7 +10,7 @@ source "$ENROOT_LIBRARY_PATH/common.sh"
 # What the host sets outranks the image, and in the image the last line counts.
 while IFS='=' read -r key value; do
   [ -v "$key" ] || export "$key=$value"
-done < <(tac "$ENROOT_ENVIRON" | grep '^NVIDIA_' || true)
+done < <(tac "$ENROOT_ENVIRON" | grep '^NVIDIA_' || true) # most images set none
 devices=${NVIDIA_VISIBLE_DEVICES:-void}
 [ "$devices" != void ] || exit 0
 ldconfig=$(command -v ldconfig.real || command -v ldconfig) || common::err "Command not found: ldconfig"
@@ -25,7 +25,7 @@ for capability in "${capabilities[@]}"; do
   esac
 done
 if [ -z "${NVIDIA_DISABLE_REQUIRE-}" ]; then
-  for name in $(compgen -e NVIDIA_REQUIRE_ || true); do options+=("--require=${!name}"); done
+  for name in $(compgen -e NVIDIA_REQUIRE_ || true); do options+=("--require=${!name}"); done # most images require nothing
 fi
 command -v nvidia-container-cli > /dev/null || common::err "Command not found: nvidia-container-cli, see https://github.com/NVIDIA/libnvidia-container"
 grep -q nvidia_uvm /proc/modules || common::log WARN "Kernel module nvidia_uvm is not loaded. Make sure the NVIDIA device driver is installed and loaded."

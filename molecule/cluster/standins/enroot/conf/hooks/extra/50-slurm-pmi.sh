@@ -5,7 +5,7 @@
 # Stand-in: the variables of a job step, and where its MPI finds PMIx.
 set -euo pipefail
 [[ -n ${SLURM_JOB_ID-} && -n ${SLURM_STEP_ID-} ]] || exit 0
-pass_on() { local name; for name in $(compgen -e "$1" || true); do echo "$name=${!name}"; done >> "$ENROOT_ENVIRON"; }
+pass_on() { local name; for name in $(compgen -e "$1" || true); do echo "$name=${!name}"; done >> "$ENROOT_ENVIRON"; } # there may be none of a kind
 pass_on SLURM_
 if [[ -z ${SLURM_MPI_TYPE-} || $SLURM_MPI_TYPE == pmix* ]] && compgen -e PMIX_ > /dev/null; then
   # shellcheck source=/dev/null
