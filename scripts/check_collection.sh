@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 # ansible-test insists on a path that ends like this, and lists files through git.
 copy=.venv/check/ansible_collections/pcluster/postboot
 rm -rf .venv/check && mkdir -p "$copy"
-git ls-files --cached --others --exclude-standard -z CHANGELOG.rst LICENSE README.md changelogs docs galaxy.yml inventory meta playbooks plugins roles |
+git ls-files --cached --others --exclude-standard -z CHANGELOG.rst LICENSE README.md changelogs docs galaxy.yml inventory meta playbooks plugins requirements roles |
   while IFS= read -r -d '' file; do
     if [ -e "$file" ]; then cp --parents -P "$file" "$copy"; fi
   done

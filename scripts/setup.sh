@@ -18,7 +18,7 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 
 # The collection must be reachable as ansible_collections/pcluster/postboot, and Python's packages are those of the lock files.
-stamp=$(cat requirements/*.txt "$0" | sha256sum | cut -d' ' -f1)
+stamp=$(cat requirements/{dev,uv}.txt "$0" | sha256sum | cut -d' ' -f1)
 [ "$(cat .venv/.stamp 2> /dev/null)" = "$stamp" ] && exit 0
 echo "preparing .venv"
 /usr/bin/python3 -m venv --clear .venv

@@ -1,0 +1,31 @@
+# Copyright (c) 2026 The pcluster.postboot contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""bake.yml: an image gets what is installed, and nothing of what is configured. site does the rest."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+from testinfra.host import Host
+
+On = Callable[[str], Host]
+Play = Callable[..., subprocess.CompletedProcess[str]]
+NODE = "cpu-st-c5-1"
+BINARY, UNIT = "/usr/local/bin/node_exporter", "/etc/systemd/system/node_exporter.service"
+
+
+def test_only_the_install_phases_run(on: On, play: Play) -> None:
+    node = on(NODE)
+    node.check_output(f"systemctl stop node_exporter && rm {BINARY} {UNIT} && systemctl daemon-reload")
+    try:
+        result = play("--limit", NODE, "--tags", "node_exporter", name="bake")
+        assert result.returncode == 0, result.stdout[-3000:]
+        assert node.file(BINARY).exists
+        assert not node.file(UNIT).exists
+        again = play("--limit", NODE, "--tags", "node_exporter", name="bake")
+        assert "changed=0" in again.stdout, again.stdout[-3000:]
+    finally:
+        finished = play("--limit", NODE, "--tags", "node_exporter")
+    assert finished.returncode == 0, finished.stdout[-3000:]
+    assert node.service("node_exporter").is_running

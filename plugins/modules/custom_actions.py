@@ -1,0 +1,97 @@
+#!/usr/bin/python
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Print what a cluster's configuration needs so that its nodes run a bundle: the documentation of an action plugin."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: custom_actions
+short_description: Print what a cluster's configuration needs so that its nodes run a bundle
+version_added: 0.1.0
+description:
+  - The playbook C(publish) uses it. It prints C(CustomActions) and C(Iam) of the head node, of each login pool and of
+    each queue, as ParallelCluster's schema has them.
+  - Of a configuration that is there only these parts are printed. Scripts that are there stay, in a C(Sequence); an
+    older bundle is replaced, with the options that it has, but for C(OnNodeConfigured) of the head node and of login
+    pools, which an update of a cluster may not change.
+options:
+  base:
+    description: Where bundles are published, as C(s3://<bucket>/<prefix>).
+    type: str
+    required: true
+  id:
+    description: The bundle's name.
+    type: str
+    required: true
+  sha256:
+    description: The hash of its archive.
+    type: str
+    required: true
+  account:
+    description: The number of the AWS account, for the policy that login nodes need.
+    type: str
+    default: ""
+  partition:
+    description: Its part of AWS.
+    type: str
+    default: aws
+  config:
+    description: The configuration of a cluster. By default there is one pool and one queue without a name.
+    type: path
+  policies:
+    description: ARNs of further policies that every node gets.
+    type: list
+    elements: str
+    default: []
+  login_policy:
+    description: The ARN of the policy that lets login nodes read bundles; by default one that somebody has to make.
+    type: str
+    default: ""
+  mode:
+    description: What C(bootstrap.sh) takes a node for.
+    type: str
+    choices: [auto, gpu, cpu, none]
+  budget:
+    description: How many seconds it may take.
+    type: int
+  python:
+    description: The Python that it uses.
+    type: str
+  defer:
+    description: Whether it leaves long work for after the boot.
+    type: bool
+  hold:
+    description: Whether no job runs on the node until that is done.
+    type: bool
+attributes:
+  check_mode:
+    description: Nothing is changed in any mode.
+    support: full
+  diff_mode:
+    description: There is nothing to show.
+    support: none
+  idempotent:
+    description: Nothing is changed.
+    support: full
+author:
+  - The pcluster.postboot contributors (@pcluster)
+"""
+
+EXAMPLES = r"""
+- name: Show what the cluster's configuration needs
+  pcluster.postboot.custom_actions:
+    base: s3://my-bucket/postboot
+    id: 0.1.0-3f9e2c51ab07
+    sha256: "{{ bundle.sha256 }}"
+    config: my-cluster.yaml
+    budget: 900
+"""
+
+RETURN = r"""
+text:
+  description: What was printed.
+  type: str
+  returned: success
+"""

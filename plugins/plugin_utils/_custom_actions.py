@@ -1,0 +1,210 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What a cluster's configuration needs so that its nodes run a bundle, as ParallelCluster's schema has it.
+
+Queues have no OnNodeUpdated, login nodes no S3Access. OnNodeConfigured of the head node and of a login pool may only be
+set when these are made: an update that changes it is refused, while OnNodeUpdated may change at any time.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import yaml
+
+CONFIGURED, UPDATED = "OnNodeConfigured", "OnNodeUpdated"
+SCRIPT, ARCHIVE = "bootstrap.sh", "pcluster-postboot.tar.gz"
+POLICY = "pcluster-postboot-bundles"
+# Without a configuration of the user: one of each kind.
+_EXAMPLE = {
+    "HeadNode": {},
+    "LoginNodes": {"Pools": [{"Name": "<each pool, if there is one>"}]},
+    "Scheduling": {"SlurmQueues": [{"Name": "<each queue>"}]},
+}
+
+
+class ConfigError(Exception):
+    """What is wrong with the cluster's configuration, on one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class Release(NamedTuple):
+    """A published bundle."""
+
+    base: str  # s3://bucket/prefix
+    name: str
+    sha256: str
+    account: str = ""
+    partition: str = "aws"
+
+    @property
+    def bucket(self) -> str:
+        return self.base[len("s3://") :].split("/")[0]
+
+    @property
+    def objects(self) -> str:
+        """What nodes read, of this bundle and of all others, below the bucket."""
+        return self.base[len("s3://") :].partition("/")[2].strip("/") + "/*"
+
+    @property
+    def resource(self) -> str:
+        return f"arn:{self.partition}:s3:::{self.bucket}/{self.objects}"
+
+    @property
+    def policy(self) -> str:
+        """The policy of login nodes, which somebody has to make."""
+        return f"arn:{self.partition}:iam::{self.account or '<account>'}:policy/{POLICY}"
+
+    def action(self, options: Mapping[str, str]) -> dict[str, Any]:
+        """Return the script and its arguments."""
+        where = f"{self.base.rstrip('/')}/{self.name}"
+        pairs = {"--bundle": f"{where}/{ARCHIVE}", "--sha256": self.sha256, **options}
+        return {"Script": f"{where}/{SCRIPT}", "Args": [word for pair in pairs.items() for word in pair]}
+
+
+class Wanted(NamedTuple):
+    """What else is asked for."""
+
+    options: dict[str, str]  # of bootstrap.sh
+    policies: list[str]  # further policies of every node
+    login_policy: str = ""
+
+
+def read(path: str) -> dict[str, Any]:
+    """Return a cluster's configuration."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            found = yaml.safe_load(stream)
+    except OSError as error:
+        raise ConfigError(f"publish_config: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"publish_config: {path} is no YAML: {error}") from error
+    config: dict[str, Any] = found if isinstance(found, dict) else {}
+    if not config.get("HeadNode") or not (config.get("Scheduling") or {}).get("SlurmQueues"):
+        raise ConfigError(f"publish_config: {path} lacks HeadNode or Scheduling/SlurmQueues; needed: a cluster's YAML")
+    return config
+
+
+def sections(release: Release, wanted: Wanted, config: Mapping[str, Any] | None = None) -> tuple[Any, list[str]]:
+    """Return the parts of a cluster's configuration that change, and what to know about them."""
+    given = copy.deepcopy(dict(_EXAMPLE if config is None else config))
+    notes: list[str] = []
+
+    def part(where: str, node: Any, events: tuple[str, ...], allow: Callable[..., None]) -> dict[str, Any]:
+        actions = dict(node.get("CustomActions") or {})
+        for event in events:
+            if event == CONFIGURED and UPDATED in events and _ours(actions.get(event)):
+                notes.append(f"{where}: {event} stays as it is, because an update of the cluster may not change it")
+            else:
+                actions[event] = merge(actions.get(event), release.action(wanted.options))
+        found = {"Name": node["Name"]} if "Name" in node else {}
+        iam = dict(node.get("Iam") or {})
+        own = next((name for name in ("InstanceRole", "InstanceProfile") if name in iam), "")
+        if own:
+            notes.append(f"{where} has an {own} of its own, which must allow s3:GetObject on {release.resource}")
+        else:
+            allow(iam)
+            _add_policies(iam, wanted.policies)
+        return {**found, "CustomActions": actions, "Iam": iam}
+
+    def by_access(iam: dict[str, Any]) -> None:
+        access = iam.setdefault("S3Access", [])
+        if not any(_covers(entry, release) for entry in access):
+            access.append({"BucketName": release.bucket, "KeyName": release.objects})
+
+    def by_policy(iam: dict[str, Any]) -> None:
+        _add_policies(iam, [wanted.login_policy or release.policy])
+
+    result: dict[str, Any] = {"HeadNode": part("HeadNode", given["HeadNode"], (CONFIGURED, UPDATED), by_access)}
+    pools = (given.get("LoginNodes") or {}).get("Pools") or []
+    if pools:
+        parts = [part(f"login pool {pool.get('Name')}", pool, (CONFIGURED, UPDATED), by_policy) for pool in pools]
+        result["LoginNodes"] = {"Pools": parts}
+    queues = given["Scheduling"]["SlurmQueues"]
+    parts = [part(f"queue {queue.get('Name')}", queue, (CONFIGURED,), by_access) for queue in queues]
+    result["Scheduling"] = {"SlurmQueues": parts}
+    return result, notes
+
+
+def merge(there: Mapping[str, Any] | None, ours: Mapping[str, Any]) -> dict[str, Any]:
+    """Put our script beside those that are there, or in the place of an older one with the options that it has."""
+    if not there:
+        return dict(ours)
+    scripts = list(there["Sequence"]) if "Sequence" in there else [dict(there)]
+    if not any(map(_is_ours, scripts)):
+        return {"Sequence": [*scripts, dict(ours)]}
+    scripts = [_renewed(script, ours) if _is_ours(script) else script for script in scripts]
+    return {"Sequence": scripts} if "Sequence" in there else scripts[0]
+
+
+def _renewed(script: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+    pairs = {**_pairs(script["Args"]), **_pairs(ours["Args"])}
+    return {"Script": ours["Script"], "Args": [word for pair in pairs.items() for word in pair]}
+
+
+def _pairs(words: list[str]) -> dict[str, str]:
+    return dict(zip(words[::2], words[1::2]))
+
+
+def _is_ours(script: Mapping[str, Any]) -> bool:
+    return str(script.get("Script", "")).endswith(f"/{SCRIPT}") and "--bundle" in (script.get("Args") or [])
+
+
+def _ours(action: Mapping[str, Any] | None) -> bool:
+    return bool(action) and any(map(_is_ours, (action or {}).get("Sequence", [action])))
+
+
+def _covers(entry: Mapping[str, Any], release: Release) -> bool:
+    key = entry.get("KeyName", "*")
+    return entry.get("BucketName") in (release.bucket, "*") and key in ("*", release.objects)
+
+
+def _add_policies(iam: dict[str, Any], arns: list[str]) -> None:
+    there = [entry.get("Policy") for entry in iam.get("AdditionalIamPolicies", [])]
+    missing = [{"Policy": arn} for arn in arns if arn not in there]
+    if missing:
+        iam["AdditionalIamPolicies"] = [*iam.get("AdditionalIamPolicies", []), *missing]
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes as people write: lists further in than their key, and nothing by reference."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_Dumper.add_multi_representer(str, yaml.SafeDumper.represent_str)  # Ansible's own strings are of another class
+
+
+def render(release: Release, wanted: Wanted, config: Mapping[str, Any] | None = None) -> str:
+    """Return it as YAML, below what to know about it."""
+    found, notes = sections(release, wanted, config)
+    lines = [f"pcluster.postboot {release.name}: what the cluster's configuration needs, beside what is there", ""]
+    if config is None:
+        lines.append(
+            "A script of yours stays beside it: Sequence: [{Script: yours}, {Script: bootstrap.sh, Args: […]}]"
+        )
+    lines += [
+        f"HeadNode, LoginNodes: {CONFIGURED} may only be set when the cluster, or the pool, is made. Where it exists,",
+        f"  leave {CONFIGURED} there as it is; {UPDATED} does the same during the update that brings it.",
+        "SlurmQueues: new nodes have it; QueueUpdateStrategy says what becomes of those that run.",
+    ]
+    if "LoginNodes" in found and not wanted.login_policy:
+        lines.append(f"LoginNodes has no S3Access. Once, make the policy that its Iam names: {_create_policy(release)}")
+    lines += notes
+    comment = "\n".join(f"# {line}".rstrip() for line in lines)
+    return f"{comment}\n{yaml.dump(found, Dumper=_Dumper, sort_keys=False, width=1 << 16, allow_unicode=True)}"
+
+
+def _create_policy(release: Release) -> str:
+    statement = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": release.resource}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    return f"aws iam create-policy --policy-name {POLICY} --policy-document '{document}'"

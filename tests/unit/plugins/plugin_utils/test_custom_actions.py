@@ -1,0 +1,203 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What publish.yml prints, against what ParallelCluster 3.13 to 3.16 takes (pcluster/schemas/cluster_schema.py)."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.pcluster.postboot.plugins.plugin_utils import _custom_actions as actions
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._custom_actions import Release, Wanted
+
+OLD = Release("s3://my-bucket/post/boot", "0.1.0-000000000000", "0" * 64, "210987654321", "aws-cn")
+NEW = OLD._replace(name="0.2.0-e12345678901", sha256="1e" + "2" * 62)  # a hash that YAML may take for a number
+PLAIN = Wanted({}, [])
+MINE = {"Script": "https://example.com/mine.sh", "Args": ["one", "2"]}
+# What each kind of node may have below CustomActions and Iam.
+ALLOWED = {
+    "head": ({"OnNodeStart", "OnNodeConfigured", "OnNodeUpdated"}, {"S3Access", "AdditionalIamPolicies"}),
+    "pool": ({"OnNodeStart", "OnNodeConfigured", "OnNodeUpdated"}, {"AdditionalIamPolicies"}),
+    "queue": ({"OnNodeStart", "OnNodeConfigured"}, {"S3Access", "AdditionalIamPolicies"}),
+}
+POLICY = r"arn:[a-z-]+:iam::(aws|\d{12}):policy/.+"
+CLUSTER: dict[str, Any] = {
+    "Region": "us-east-1",
+    "HeadNode": {"InstanceType": "m5.large", "CustomActions": {"OnNodeStart": MINE, "OnNodeConfigured": MINE}},
+    "LoginNodes": {
+        "Pools": [
+            {"Name": "a", "Iam": {"AdditionalIamPolicies": [{"Policy": "arn:aws:iam::aws:policy/Mine"}]}},
+            {"Name": "b", "CustomActions": {"OnNodeUpdated": {"Sequence": [MINE, MINE]}}},
+        ]
+    },
+    "Scheduling": {
+        "Scheduler": "slurm",
+        "SlurmQueues": [
+            {"Name": "cpu", "Iam": {"S3Access": [{"BucketName": "mine", "EnableWriteAccess": True}]}},
+            {"Name": "gpu", "Iam": {"InstanceRole": "arn:aws:iam::210987654321:role/mine"}},
+        ],
+    },
+}
+
+
+def parsed(text: str) -> Any:
+    return yaml.safe_load(text)
+
+
+def nodes(found: Any) -> dict[str, tuple[str, Any]]:
+    """Return each part, and of which kind it is, by its name."""
+    parts = {"head": ("head", found["HeadNode"])}
+    parts |= {pool["Name"]: ("pool", pool) for pool in found.get("LoginNodes", {}).get("Pools", [])}
+    return parts | {queue["Name"]: ("queue", queue) for queue in found["Scheduling"]["SlurmQueues"]}
+
+
+def scripts(action: dict[str, Any]) -> list[dict[str, Any]]:
+    return action.get("Sequence", [action])
+
+
+def assert_shape(found: Any) -> None:
+    """Every rule of the schema that these parts could break."""
+    for name, (kind, part) in nodes(found).items():
+        events, rights = ALLOWED[kind]
+        assert set(part["CustomActions"]) <= events, name
+        for action in part["CustomActions"].values():
+            assert set(action) == {"Sequence"} or set(action) <= {"Script", "Args"}
+            for script in scripts(action):
+                assert re.match(r"(s3|https)://", script["Script"])
+                assert all(type(word) is str for word in script.get("Args", []))
+        assert set(part["Iam"]) <= rights or set(part["Iam"]) == {"InstanceRole"}, name
+        for access in part.get("Iam", {}).get("S3Access", []):
+            assert re.fullmatch(r"[*a-z0-9.-]+", access["BucketName"])
+            assert set(access) <= {"BucketName", "KeyName", "EnableWriteAccess"}
+        for policy in part.get("Iam", {}).get("AdditionalIamPolicies", []):
+            assert re.fullmatch(POLICY, policy["Policy"])
+
+
+def test_an_example() -> None:
+    text = actions.render(NEW, PLAIN)
+    assert "&id" not in text  # a part can be copied without the others
+    found = parsed(text)
+    assert_shape(found)
+    where = "s3://my-bucket/post/boot/0.2.0-e12345678901"
+    ours = {
+        "Script": f"{where}/bootstrap.sh",
+        "Args": ["--bundle", f"{where}/pcluster-postboot.tar.gz", "--sha256", NEW.sha256],
+    }
+    by_access = {"S3Access": [{"BucketName": "my-bucket", "KeyName": "post/boot/*"}]}
+    by_policy = {"AdditionalIamPolicies": [{"Policy": "arn:aws-cn:iam::210987654321:policy/pcluster-postboot-bundles"}]}
+    both = {"OnNodeConfigured": ours, "OnNodeUpdated": ours}
+    assert found["HeadNode"] == {"CustomActions": both, "Iam": by_access}
+    (pool,) = found["LoginNodes"]["Pools"]
+    assert (pool["CustomActions"], pool["Iam"]) == (both, by_policy)
+    (queue,) = found["Scheduling"]["SlurmQueues"]
+    assert (queue["CustomActions"], queue["Iam"]) == ({"OnNodeConfigured": ours}, by_access)
+
+
+def test_the_policy_that_login_nodes_need() -> None:
+    (line,) = [line for line in actions.render(NEW, PLAIN).splitlines() if "create-policy" in line]
+    words = shlex.split(line.split("names: ")[1])
+    assert words[:4] == ["aws", "iam", "create-policy", "--policy-name"]
+    statement = json.loads(words[words.index("--policy-document") + 1])["Statement"][0]
+    assert statement["Resource"] == "arn:aws-cn:s3:::my-bucket/post/boot/*"
+    assert statement["Action"] == "s3:GetObject"
+    own = "arn:aws:iam::210987654321:policy/own"
+    text = actions.render(NEW, Wanted({}, [], own))
+    assert "create-policy" not in text
+    assert parsed(text)["LoginNodes"]["Pools"][0]["Iam"] == {"AdditionalIamPolicies": [{"Policy": own}]}
+    assert "arn:aws-cn:iam::<account>:policy/" in actions.render(NEW._replace(account=""), PLAIN)
+
+
+def test_options_are_strings() -> None:
+    options = {"--mode": "gpu", "--budget": "900", "--defer": "yes", "--hold": "no"}
+    found = parsed(actions.render(NEW, Wanted(options, [])))
+    assert_shape(found)
+    words = found["HeadNode"]["CustomActions"]["OnNodeConfigured"]["Args"]
+    assert words[4:] == ["--mode", "gpu", "--budget", "900", "--defer", "yes", "--hold", "no"]
+
+
+def test_beside_what_is_there() -> None:
+    wanted = Wanted({}, ["arn:aws:iam::aws:policy/More", "arn:aws:iam::aws:policy/Mine"])
+    before = copy.deepcopy(CLUSTER)
+    text = actions.render(OLD, wanted, CLUSTER)
+    assert before == CLUSTER
+    found = parsed(text)
+    assert_shape(found)
+    ours = OLD.action({})
+    part = {name: node for name, (_kind, node) in nodes(found).items()}
+    assert part["head"]["CustomActions"] == {
+        "OnNodeStart": MINE,
+        "OnNodeConfigured": {"Sequence": [MINE, ours]},
+        "OnNodeUpdated": ours,
+    }
+    assert part["b"]["CustomActions"]["OnNodeUpdated"] == {"Sequence": [MINE, MINE, ours]}
+    assert [entry["Policy"].rpartition("/")[2] for entry in part["a"]["Iam"]["AdditionalIamPolicies"]] == [
+        "Mine",
+        "pcluster-postboot-bundles",
+        "More",
+    ]
+    assert part["cpu"]["Iam"]["S3Access"] == [
+        {"BucketName": "mine", "EnableWriteAccess": True},
+        {"BucketName": "my-bucket", "KeyName": "post/boot/*"},
+    ]
+    # A role of the user's own goes together with neither.
+    assert part["gpu"]["Iam"] == CLUSTER["Scheduling"]["SlurmQueues"][1]["Iam"]
+    assert "queue gpu has an InstanceRole of its own, which must allow s3:GetObject on arn:aws-cn:s3:::my-" in text
+    assert "InstanceType" not in text
+
+
+def test_an_upgrade_touches_only_what_an_update_takes() -> None:
+    first = {**CLUSTER, **parsed(actions.render(OLD, Wanted({"--budget": "900", "--hold": "yes"}, []), CLUSTER))}
+    # One queue has got another option since.
+    gpu = first["Scheduling"]["SlurmQueues"][1]["CustomActions"]["OnNodeConfigured"]
+    gpu["Args"] += ["--mode", "cpu"]
+    text = actions.render(NEW, Wanted({"--budget": "1200"}, []), first)
+    found = parsed(text)
+    assert_shape(found)
+    before = nodes(first)
+    for name, (kind, part) in nodes(found).items():
+        old = before[name][1]
+        assert part.get("Iam") == old.get("Iam")
+        if kind != "queue":
+            assert part["CustomActions"]["OnNodeConfigured"] == old["CustomActions"]["OnNodeConfigured"], name
+            assert f"{name.replace('head', 'HeadNode')}: OnNodeConfigured stays as it is" in text
+        event = "OnNodeConfigured" if kind == "queue" else "OnNodeUpdated"
+        ours = scripts(part["CustomActions"][event])[-1]
+        more = ["--mode", "cpu"] if name == "gpu" else []
+        assert ours == NEW.action({"--budget": "1200", "--hold": "yes"}) | {
+            "Args": [*NEW.action({"--budget": "1200", "--hold": "yes"})["Args"], *more]
+        }
+        assert len(scripts(part["CustomActions"][event])) == len(scripts(old["CustomActions"][event]))
+    # And the same once more is nothing new; the way back is the same way.
+    again = {**first, **found}
+    assert parsed(actions.render(NEW, PLAIN, again)) == found
+    back = {**again, **parsed(actions.render(OLD, Wanted({"--budget": "900"}, []), again))}
+    assert back == first
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Region: x", "lacks HeadNode or Scheduling/SlurmQueues; needed: a cluster's YAML"),
+        ("- a", "lacks HeadNode or Scheduling/SlurmQueues"),
+        ("HeadNode: {a: b}\nScheduling: {Scheduler: awsbatch}", "lacks HeadNode or Scheduling/SlurmQueues"),
+        ("a: [", "is no YAML"),
+    ],
+)
+def test_what_is_no_cluster(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    with pytest.raises(actions.ConfigError, match=f"publish_config: {path} {message}") as failed:
+        actions.read(str(path))
+    assert "\n" not in str(failed.value)
+
+
+def test_no_such_file() -> None:
+    with pytest.raises(actions.ConfigError, match=r"publish_config: .*No such file"):
+        actions.read("/nowhere/cluster.yaml")
