@@ -1,27 +1,34 @@
 # Copyright (c) 2026 The pcluster.postboot contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The sandbox's AWS: moto, and a small fake for the SSM calls that moto lacks.
+"""The sandbox's AWS: moto, and small fakes for the SSM calls that moto lacks.
 
-The fake answers DescribeInstanceInformation for moto's own running instances. An instance's tag `sandbox:ssm` says what
-its agent's PingStatus is (Online without the tag); pages, filters and limits are those of the real service.
+DescribeInstanceInformation is answered for moto's own running instances. An instance's tag `sandbox:ssm` says what its
+agent's PingStatus is (Online without the tag); pages, filters and limits are those of the real service. Run Command is
+in commands.py.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
+from commands import InvalidRequest, Service
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.ec2 import ec2_backends
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import run_simple
 from werkzeug.wrappers import Request, Response
 
-TARGET = "AmazonSSM.DescribeInstanceInformation"
+AGENT = "/sandbox/ssm-agent"
 
 
-class InvalidRequest(ValueError):
-    """What the real service refuses; the first argument is the error's code."""
+def running(region: str) -> Iterator[tuple[Any, dict[str, str]]]:
+    """The instances that run in `region`, and their tags."""
+    for reservation in ec2_backends[DEFAULT_ACCOUNT_ID][region].all_reservations():
+        for instance in reservation.instances:
+            if instance.state == "running":
+                yield instance, {tag["key"]: tag["value"] for tag in instance.get_tags()}
 
 
 def instance_information(region: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -30,21 +37,17 @@ def instance_information(region: str, request: dict[str, Any]) -> dict[str, Any]
     if not 5 <= size <= 50:
         raise InvalidRequest("ValidationException", f"MaxResults is {size}; it must be from 5 to 50")
     rows = []
-    for reservation in ec2_backends[DEFAULT_ACCOUNT_ID][region].all_reservations():
-        for instance in reservation.instances:
-            tags = {tag["key"]: tag["value"] for tag in instance.get_tags()}
-            if instance.state != "running":
-                continue
-            row = {
-                "InstanceId": instance.id,
-                "PingStatus": tags.get("sandbox:ssm", "Online"),
-                "PlatformType": "Linux",
-                "ResourceType": "EC2Instance",
-                "IPAddress": instance.private_ip,
-                "AgentVersion": "3.3.2299.0",
-            }
-            if all(matches(row, tags, wanted) for wanted in request.get("Filters", [])):
-                rows.append(row)
+    for instance, tags in running(region):
+        row = {
+            "InstanceId": instance.id,
+            "PingStatus": tags.get("sandbox:ssm", "Online"),
+            "PlatformType": "Linux",
+            "ResourceType": "EC2Instance",
+            "IPAddress": instance.private_ip,
+            "AgentVersion": "3.3.2299.0",
+        }
+        if all(matches(row, tags, wanted) for wanted in request.get("Filters", [])):
+            rows.append(row)
     start = int(request.get("NextToken") or 0)
     page: dict[str, Any] = {"InstanceInformationList": rows[start : start + size]}
     if start + size < len(rows):
@@ -64,21 +67,40 @@ def matches(row: dict[str, Any], tags: dict[str, str], wanted: dict[str, Any]) -
 
 
 class Application:
-    """Answers the fake's calls and leaves the others to moto."""
+    """Answers the fakes' calls and those of the nodes' agents, and leaves the others to moto."""
 
     def __init__(self) -> None:
         self.moto = DomainDispatcherApplication(create_backend_app)
+        self.commands = Service(lambda region: {found.id for found, _ in running(region)}, DEFAULT_ACCOUNT_ID)
+        self.calls = {
+            "DescribeInstanceInformation": instance_information,
+            "SendCommand": self.commands.send_command,
+            "ListCommandInvocations": self.commands.list_command_invocations,
+            "GetCommandInvocation": self.commands.get_command_invocation,
+        }
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-        if environ.get("HTTP_X_AMZ_TARGET") != TARGET:
+        service, _, name = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
+        if environ["PATH_INFO"] == AGENT:
+            answer, status = self.agent(Request(environ)), 200
+        elif service == "AmazonSSM" and name in self.calls:
+            request = Request(environ)
+            region = request.headers.get("Authorization", "x/x/us-east-1").split("/")[2]
+            try:
+                answer, status = self.calls[name](region, request.get_json(force=True)), 200
+            except InvalidRequest as error:
+                answer, status = {"__type": error.args[0], "message": error.args[1]}, 400
+        else:
             return self.moto(environ, start_response)
-        request = Request(environ)
-        region = request.headers.get("Authorization", "x/x/us-east-1").split("/")[2]
-        try:
-            answer, status = instance_information(region, request.get_json(force=True)), 200
-        except InvalidRequest as error:
-            answer, status = {"__type": error.args[0], "message": error.args[1]}, 400
         return Response(json.dumps(answer), status, content_type="application/x-amz-json-1.1")(environ, start_response)
+
+    def agent(self, request: Request) -> dict[str, Any]:
+        """What an agent is to do next, which may take a while; or its word on how something ended."""
+        instance = request.args["instance"]
+        if request.method == "POST":
+            self.commands.reply(instance, request.get_json(force=True))
+            return {}
+        return self.commands.fetch(instance) or {}
 
 
 if __name__ == "__main__":

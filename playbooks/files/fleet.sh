@@ -1,0 +1,50 @@
+#!/bin/sh
+# Brings this node up to date with a bundle. AWS-RunShellScript runs it, as root; `fleet` puts lines before these, which set url, sha256, seconds, and the
+# arguments of bootstrap.sh. Of what is printed SSM keeps the beginning, so the line for the controller comes first, when all is over.
+# PCLUSTER_POSTBOOT_ROOT is internal: tests put it before every path.
+# shellcheck disable=SC2154
+root=${PCLUSTER_POSTBOOT_ROOT:-}
+export PATH="${root:+$root/bin:}/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" LC_ALL=C.UTF-8
+umask 022
+began=$(date +%s)
+opt=$root/opt/pcluster-postboot
+report=$root/var/lib/pcluster-postboot/report.json
+# ParallelCluster's own proxy, of which only login shells know.
+# shellcheck source=/dev/null
+if [ -r "$root/etc/profile.d/proxy.sh" ]; then . "$root/etc/profile.d/proxy.sh"; fi
+
+mkdir -p "$opt" && here=$(mktemp -d "$opt/.fleet.XXXXXX") || exit 1
+trap 'rm -rf "$here"' EXIT
+trap 'exit 143' HUP INT TERM
+: > "$here/begun"
+find "$opt" -maxdepth 1 -name '.fleet.*' -mmin +1440 -exec rm -rf {} + # what runs that were killed have left
+before=$(readlink "$opt/current")
+
+answer() { # CODE: what the controller reads, and then what people read
+  told=-
+  if [ -n "$(find "$report" -newer "$here/begun" 2> /dev/null)" ]; then told=$(gzip -9 < "$report" | base64 -w 0); fi
+  after=$(readlink "$opt/current")
+  echo "pcluster-postboot-fleet 1 $1 ${before:--} ${after:--} $told"
+  tail -n 20 "$here/said"
+  exit "$1"
+}
+fail() {
+  echo "$1" > "$here/said"
+  answer 1
+}
+
+# bootstrap.sh is trusted because the bundle is: a bundle that is installed was verified, and holds the one that belongs to it.
+bundle=$url
+script=$(find "$opt" -mindepth 2 -maxdepth 2 -path "*-$(echo "$sha256" | cut -c 1-12)/bootstrap.sh")
+if [ -z "$script" ]; then
+  bundle=$here/bundle.tar.gz
+  script=$here/bootstrap.sh
+  told=$(aws s3 cp --only-show-errors --cli-connect-timeout 10 --cli-read-timeout 60 "$url" "$bundle" 2>&1) ||
+    fail "$url cannot be read: $(echo "$told" | tail -n 1)"
+  found=$(sha256sum < "$bundle" | cut -d ' ' -f 1)
+  [ "$found" = "$sha256" ] || fail "$url has the sha256 $found; needed: $sha256 (fleet_sha256)"
+  told=$(tar --extract --gzip --no-same-owner --occurrence=1 --directory "$here" --file "$bundle" bootstrap.sh 2>&1) ||
+    fail "$url holds no bootstrap.sh: $(echo "$told" | grep . | head -n 1)"
+fi
+bash "$script" --bundle "$bundle" --sha256 "$sha256" --budget "$((seconds - $(date +%s) + began))" "$@" > "$here/said" 2>&1 < /dev/null
+answer $?

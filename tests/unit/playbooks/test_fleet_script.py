@@ -1,0 +1,207 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""fleet.sh on a node below a folder of the test's: what it fetches, what it trusts, and what it answers."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.pcluster.postboot.plugins.plugin_utils import _fleet
+
+SCRIPT = Path(__file__).resolve().parents[3] / "playbooks/files/fleet.sh"
+# What the real one does as far as fleet.sh sees it.
+BOOTSTRAP = """#!/usr/bin/env bash
+set -e
+root=$PCLUSTER_POSTBOOT_ROOT
+printf '%s\\n' "$@" > "$root/args"
+opt=$root/opt/pcluster-postboot home=$opt/0.2.0-${4:0:12}
+case $2 in /*) mkdir -p "$home" && tar -xzf "$2" -C "$home" ;; esac
+ln -sfn "${home##*/}" "$opt/current"
+kept=$root/var/lib/pcluster-postboot
+if [ -e "$root/report" ]; then mkdir -p "$kept" && cp "$root/report" "$kept/report.json"; fi
+echo "pcluster-postboot: the bundle is here"
+if [ -e "$root/fails" ]; then echo "pcluster-postboot: fsx failed; see the log" >&2 && exit 3; fi
+echo "pcluster-postboot: all is well"
+"""
+AWS = """#!/bin/sh
+echo "$@" >> "$PCLUSTER_POSTBOOT_ROOT/asked"
+for last in "$@"; do from=$to to=$last; done
+if [ ! -e "$PCLUSTER_POSTBOOT_ROOT/s3" ]; then
+  echo "fatal error: An error occurred (403) when calling HeadObject: Forbidden" >&2
+  exit 1
+fi
+cp "$PCLUSTER_POSTBOOT_ROOT/s3" "$to"
+"""
+REPORT = {"outcome": "ok", "stopped": None, "changed": 1, "seconds": 3.0, "components": []}
+
+
+class Node:
+    """A folder that stands for a node, and a bundle in S3."""
+
+    def __init__(self, root: Path, shell: str) -> None:
+        self.root, self.shell = root, shell
+        self.opt = root / "opt/pcluster-postboot"
+        (root / "bin").mkdir(parents=True)
+        (root / "bin/aws").write_text(AWS)
+        (root / "bin/aws").chmod(0o755)
+        self.bundle({"bootstrap.sh": BOOTSTRAP, "zeta": "more"})
+
+    def bundle(self, members: dict[str, str]) -> None:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+            for name, text in members.items():
+                info = tarfile.TarInfo(name)
+                info.size, info.mode = len(text.encode()), 0o755
+                tar.addfile(info, io.BytesIO(text.encode()))
+        self.s3(buffer.getvalue())
+
+    def s3(self, content: bytes) -> None:
+        (self.root / "s3").write_bytes(content)
+        self.sha256 = hashlib.sha256(content).hexdigest()
+
+    def run(self, *arguments: str, code: int = 0, sha256: str = "") -> _fleet.Told:
+        request = _fleet.Request("s3://bucket/p/0.2.0-x", sha256 or self.sha256, arguments, timeout=600)
+        path = self.root / "script.sh"
+        path.write_text(_fleet.script(request, SCRIPT.read_text()))
+        environment = {"PCLUSTER_POSTBOOT_ROOT": str(self.root), "PATH": os.environ["PATH"]}
+        done = subprocess.run(
+            [self.shell, str(path)], env=environment, text=True, capture_output=True, timeout=30, check=False
+        )
+        assert (done.returncode, done.stderr) == (code, "")
+        assert not list(self.opt.glob(".fleet.*")), "nothing is left behind"
+        return _fleet.read(done.stdout)
+
+    @property
+    def arguments(self) -> list[str]:
+        return (self.root / "args").read_text().splitlines()
+
+    @property
+    def asked(self) -> int:
+        path = self.root / "asked"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+@pytest.fixture(params=["sh", "bash"])
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Node:
+    shell = shutil.which("dash") if request.param == "sh" else "bash"
+    return Node(tmp_path / "a node", shell or "sh")
+
+
+def test_a_node_without_the_bundle(node: Node) -> None:
+    told = node.run()
+    assert told == _fleet.Told("", f"0.2.0-{node.sha256[:12]}", None, "all is well")
+    bundle, sha256, budget = node.arguments[1::2][:3]
+    assert node.arguments[::2] == ["--bundle", "--sha256", "--budget", "--defer"]
+    assert bundle.startswith(f"{node.opt}/.fleet."), "what was verified is not fetched again"
+    assert sha256 == node.sha256
+    assert 535 <= int(budget) <= 540, "SSM's kill comes later"
+
+
+def test_a_node_that_has_it_fetches_nothing(node: Node) -> None:
+    node.run()
+    told = node.run()
+    assert told.before == told.after == f"0.2.0-{node.sha256[:12]}"
+    assert node.asked == 1
+    assert node.arguments[1] == "s3://bucket/p/0.2.0-x/pcluster-postboot.tar.gz"
+
+
+def test_the_way_back_fetches_nothing(node: Node) -> None:
+    first = node.sha256
+    node.run()
+    node.bundle({"bootstrap.sh": BOOTSTRAP + "# a newer one\n"})
+    assert node.run().before == f"0.2.0-{first[:12]}"
+    assert node.run(sha256=first).after == f"0.2.0-{first[:12]}"
+    assert node.asked == 2
+
+
+def test_further_arguments_come_last(node: Node) -> None:
+    node.run("--mode", "gpu", "--python", "/opt/a b/python", "--defer", "yes")
+    assert node.arguments[6:] == ["--defer", "no", "--mode", "gpu", "--python", "/opt/a b/python", "--defer", "yes"]
+
+
+def test_the_report_of_this_run_comes_along(node: Node) -> None:
+    (node.root / "report").write_text(json.dumps(REPORT))
+    assert node.run().report == REPORT
+
+
+def test_an_older_report_does_not(node: Node) -> None:
+    report = node.root / "var/lib/pcluster-postboot/report.json"
+    report.parent.mkdir(parents=True)
+    report.write_text(json.dumps(REPORT))
+    os.utime(report, (time.time() - 5,) * 2)
+    assert node.run().report is None
+
+
+def test_a_failure_is_told_with_the_report(node: Node) -> None:
+    (node.root / "report").write_text(json.dumps({**REPORT, "outcome": "failed"}))
+    (node.root / "fails").touch()
+    told = node.run(code=3)
+    assert told.last == "fsx failed; see the log"
+    assert told.report
+    assert told.report["outcome"] == "failed"
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"\x1f\x8b\x08\x00"])
+def test_what_is_no_archive_is_refused(node: Node, content: bytes) -> None:
+    node.s3(content)
+    assert re.match(r"s3://\S+/pcluster-postboot.tar.gz holds no bootstrap.sh: \S.*", node.run(code=1).last)
+    assert not (node.root / "args").exists()
+
+
+def test_an_archive_without_it_is_refused(node: Node) -> None:
+    node.bundle({"other": "file"})
+    assert node.run(code=1).last.endswith("holds no bootstrap.sh: tar: bootstrap.sh: Not found in archive")
+
+
+def test_other_bytes_are_refused(node: Node) -> None:
+    wanted = "0" * 64
+    told = node.run(code=1, sha256=wanted)
+    url = "s3://bucket/p/0.2.0-x/pcluster-postboot.tar.gz"
+    assert told.last == f"{url} has the sha256 {node.sha256}; needed: {wanted} (fleet_sha256)"
+    assert not (node.root / "args").exists(), "nothing of it was run"
+
+
+def test_what_cannot_be_read_is_told(node: Node) -> None:
+    (node.root / "s3").unlink()
+    assert node.run(code=1).last == (
+        "s3://bucket/p/0.2.0-x/pcluster-postboot.tar.gz cannot be read: "
+        "fatal error: An error occurred (403) when calling HeadObject: Forbidden"
+    )
+
+
+def test_what_a_killed_run_left_goes(node: Node) -> None:
+    node.opt.mkdir(parents=True)
+    old, new = node.opt / ".fleet.oldone", node.opt / "0.1.0-keeps"
+    for path in (old, new):
+        path.mkdir()
+        os.utime(path, (time.time() - 200000,) * 2)
+    node.run()
+    assert not old.exists()
+    assert new.exists()
+
+
+def test_a_proxy_is_used(node: Node) -> None:
+    profile = node.root / "etc/profile.d/proxy.sh"
+    profile.parent.mkdir(parents=True)
+    profile.write_text("export https_proxy=http://proxy:3128\n")
+    (node.root / "bin/aws").write_text('#!/bin/sh\necho "$https_proxy" > "$PCLUSTER_POSTBOOT_ROOT/proxy"\nexit 1\n')
+    node.run(code=1)
+    assert (node.root / "proxy").read_text() == "http://proxy:3128\n"
+
+
+def test_ssm_finds_no_parameters_of_its_own_in_it() -> None:
+    text: Any = _fleet.script(_fleet.Request("s3://b/c", "a" * 64), SCRIPT.read_text())
+    assert "{{" not in text
+    assert text.startswith("#!/bin/sh\nurl=")
