@@ -110,7 +110,7 @@ def _persist(url: str, sha256: str, settings: Settings, sink: Sink) -> int:
 def _pull(url: str, sha256: str, settings: Settings, sink: Sink) -> int:
     digest, size = hashlib.sha256(), 0
     sink.restart()
-    with contextlib.closing(_chunks(url, settings)) as chunks:
+    with contextlib.closing(content(url, settings)) as chunks:
         for chunk in chunks:
             digest.update(chunk)
             size += len(chunk)
@@ -121,7 +121,8 @@ def _pull(url: str, sha256: str, settings: Settings, sink: Sink) -> int:
     return size
 
 
-def _chunks(url: str, settings: Settings) -> Any:
+def content(url: str, settings: Settings) -> Any:
+    """Yield the bytes of a URL, in chunks; whoever asks closes it."""
     scheme = urlsplit(url).scheme
     if scheme in ("http", "https"):
         return _http(url, settings.timeout)

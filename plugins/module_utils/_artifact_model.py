@@ -15,6 +15,9 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 PLAIN_MODE = 0o644
 SHORTEST_SECRET = 4
 
+# What the bundle of this node has brought (role pull). It is asked before all mirrors.
+BUNDLED = "/opt/pcluster-postboot/current/mirror"
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*\Z")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _SCHEMES = ("http", "https", "s3", "file")
@@ -115,7 +118,7 @@ class Settings:
             raise ArtifactError("timeout must be above 0 seconds, and cache_wait and retries not below 0")
         return cls(
             state_dir=params["state_dir"],
-            mirrors=tuple(params["mirrors"]),
+            mirrors=(*([BUNDLED] if os.path.isdir(BUNDLED) else []), *params["mirrors"]),
             cache=params["cache"],
             cache_wait=params["cache_wait"],
             upstream=params["upstream"],

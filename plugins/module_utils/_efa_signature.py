@@ -42,7 +42,7 @@ def _fetch(url: str, sha256: str, what: str, trust: Trust) -> bytes:
         for attempt in range(settings.retries + 1):
             data = b""
             try:
-                with contextlib.closing(fetch._chunks(source.url, settings)) as chunks:
+                with contextlib.closing(fetch.content(source.url, settings)) as chunks:
                     for chunk in chunks:
                         data += chunk
                         if len(data) > LARGEST:

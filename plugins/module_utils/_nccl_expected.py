@@ -74,46 +74,45 @@ class Hardware(NamedTuple):
     """What an instance type has."""
 
     gpus: int
-    efa: int  # devices
-    gbps: int  # Gbit/s of all of them, in each direction
+    gbps: int  # Gbit/s of all EFA devices, in each direction; _efa tells how many there are
     nvlink: int = 0  # GB/s of one GPU in one direction; 0 where there is none, or no switch
     sharp: bool = False  # whether the NVLink switches can add
 
 
 _A100, _H100, _B200 = (300, False), (450, True), (900, True)
 HARDWARE = {
-    "p3dn.24xlarge": Hardware(8, 1, 100),
-    "p4d.24xlarge": Hardware(8, 4, 400, *_A100),
-    "p4de.24xlarge": Hardware(8, 4, 400, *_A100),
-    "p5.4xlarge": Hardware(1, 1, 100),
-    "p5.48xlarge": Hardware(8, 32, 3200, *_H100),
-    "p5e.48xlarge": Hardware(8, 32, 3200, *_H100),
-    "p5en.48xlarge": Hardware(8, 16, 3200, *_H100),
-    "p6-b200.48xlarge": Hardware(8, 8, 3200, *_B200),
-    "p6-b300.48xlarge": Hardware(8, 16, 6400, *_B200),
-    "g4dn.8xlarge": Hardware(1, 1, 50),
-    "g4dn.12xlarge": Hardware(4, 1, 50),
-    "g4dn.16xlarge": Hardware(1, 1, 50),
-    "g4dn.metal": Hardware(8, 1, 100),
-    "g5.8xlarge": Hardware(1, 1, 25),
-    "g5.12xlarge": Hardware(4, 1, 40),
-    "g5.16xlarge": Hardware(1, 1, 25),
-    "g5.24xlarge": Hardware(4, 1, 50),
-    "g5.48xlarge": Hardware(8, 1, 100),
-    "g6.8xlarge": Hardware(1, 1, 25),
-    "g6.12xlarge": Hardware(4, 1, 40),
-    "g6.16xlarge": Hardware(1, 1, 25),
-    "g6.24xlarge": Hardware(4, 1, 50),
-    "g6.48xlarge": Hardware(8, 1, 100),
-    "g6e.8xlarge": Hardware(1, 1, 25),
-    "g6e.12xlarge": Hardware(4, 1, 100),
-    "g6e.16xlarge": Hardware(1, 1, 35),
-    "g6e.24xlarge": Hardware(4, 2, 200),
-    "g6e.48xlarge": Hardware(8, 4, 400),
-    "g7e.8xlarge": Hardware(1, 1, 100),
-    "g7e.12xlarge": Hardware(2, 1, 400),
-    "g7e.24xlarge": Hardware(4, 2, 800),
-    "g7e.48xlarge": Hardware(8, 4, 1600),
+    "p3dn.24xlarge": Hardware(8, 100),
+    "p4d.24xlarge": Hardware(8, 400, *_A100),
+    "p4de.24xlarge": Hardware(8, 400, *_A100),
+    "p5.4xlarge": Hardware(1, 100),
+    "p5.48xlarge": Hardware(8, 3200, *_H100),
+    "p5e.48xlarge": Hardware(8, 3200, *_H100),
+    "p5en.48xlarge": Hardware(8, 3200, *_H100),
+    "p6-b200.48xlarge": Hardware(8, 3200, *_B200),
+    "p6-b300.48xlarge": Hardware(8, 6400, *_B200),
+    "g4dn.8xlarge": Hardware(1, 50),
+    "g4dn.12xlarge": Hardware(4, 50),
+    "g4dn.16xlarge": Hardware(1, 50),
+    "g4dn.metal": Hardware(8, 100),
+    "g5.8xlarge": Hardware(1, 25),
+    "g5.12xlarge": Hardware(4, 40),
+    "g5.16xlarge": Hardware(1, 25),
+    "g5.24xlarge": Hardware(4, 50),
+    "g5.48xlarge": Hardware(8, 100),
+    "g6.8xlarge": Hardware(1, 25),
+    "g6.12xlarge": Hardware(4, 40),
+    "g6.16xlarge": Hardware(1, 25),
+    "g6.24xlarge": Hardware(4, 50),
+    "g6.48xlarge": Hardware(8, 100),
+    "g6e.8xlarge": Hardware(1, 25),
+    "g6e.12xlarge": Hardware(4, 100),
+    "g6e.16xlarge": Hardware(1, 35),
+    "g6e.24xlarge": Hardware(4, 200),
+    "g6e.48xlarge": Hardware(8, 400),
+    "g7e.8xlarge": Hardware(1, 100),
+    "g7e.12xlarge": Hardware(2, 400),
+    "g7e.24xlarge": Hardware(4, 800),
+    "g7e.48xlarge": Hardware(8, 1600),
 }
 
 

@@ -46,6 +46,7 @@ class Outcome(NamedTuple):
     version: str
     summary: str
     warnings: list[str]
+    waits_for: str = ""
 
 
 def library_in(home: str) -> str:
@@ -144,9 +145,8 @@ def look(request: Request) -> Outcome:
             f"{why}, and there is none in {request.published} yet: NCCL goes over sockets here; "
             "run the playbook on the node that builds, with aws_ofi_nccl_enabled and aws_ofi_nccl_build: always"
         )
-        return Outcome(
-            True, why, "", "", "", "no plugin for NCCL yet: the node that builds has to provide it", [warning]
-        )
+        told = "no plugin for NCCL yet: the node that builds has to provide it"
+        return Outcome(True, why, "", "", "", told, [warning], told)
     fault = refusal(library)
     if fault:
         raise PluginError(

@@ -26,6 +26,7 @@ from typing import Any
 _ROOT = os.environ.get("PCLUSTER_POSTBOOT_ROOT", "")
 RUN_DIR = _ROOT + "/run/pcluster-postboot"
 STATE_DIR = _ROOT + "/var/lib/pcluster-postboot"
+REPORT = "report.json"  # of the last run, in STATE_DIR
 
 
 def lock_path() -> str:
@@ -33,10 +34,14 @@ def lock_path() -> str:
     return os.path.join(RUN_DIR, "lock")
 
 
-def heartbeat() -> None:
-    """Say that the run that holds this node is alive. Never fails: without a lock there is nothing to say."""
+def heartbeat(silence: float = 0) -> None:
+    """Say that the run that holds this node is alive, and that it may say nothing for some seconds from now on.
+
+    Never fails: without a lock there is nothing to say.
+    """
+    until = time.time() + silence
     with contextlib.suppress(OSError):
-        os.utime(lock_path())
+        os.utime(lock_path(), (until, until))
 
 
 def machine_id() -> str:
@@ -141,9 +146,9 @@ class Holder:
         """Name the holder in words."""
         if not self.run_id:
             return f"held by an unreadable lock ({lock_path()}), last seen {age:.0f} s ago"
+        seen = f"last seen {age:.0f} s ago" if age >= 0 else f"silent until {utc(time.time() - age)}, as it has told"
         return (
-            f"held by {self.mode} from {self.user}@{self.controller} (pid {self.pid}) since {utc(self.started)}, "
-            f"last seen {age:.0f} s ago"
+            f"held by {self.mode} from {self.user}@{self.controller} (pid {self.pid}) since {utc(self.started)}, {seen}"
         )
 
 
@@ -153,7 +158,7 @@ class Outcome:
 
     taken: bool
     holder: Holder | None = None  # who holds it, or held it before us
-    age: float = 0.0
+    age: float = 0.0  # below 0 where the holder has told that it will be silent
     how: str = ""  # free, again, dead or expired
 
 
@@ -221,7 +226,7 @@ class Lock:
     def _read(self) -> tuple[Holder, float] | None:
         try:
             with open(self.path, encoding="utf-8") as handle:
-                age = max(0.0, time.time() - os.fstat(handle.fileno()).st_mtime)
+                age = time.time() - os.fstat(handle.fileno()).st_mtime
                 text = handle.read()
         except FileNotFoundError:
             return None
@@ -256,3 +261,24 @@ def write_atomically(path: str, text: str, mode: int) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def with_versions(report: dict[str, Any]) -> dict[str, Any]:
+    """Return a report that also says for which version each component has run here last.
+
+    A run may have some components alone, so what the report of the run before says goes on to hold for the others.
+    """
+    try:
+        with open(os.path.join(STATE_DIR, REPORT), encoding="utf-8") as stream:
+            before = json.load(stream).get("versions")
+    except (OSError, ValueError, AttributeError):
+        before = None
+    versions = dict(before) if isinstance(before, dict) else {}
+    for entry in report.get("components") or []:
+        name, status = entry.get("name"), entry.get("status")
+        if status in ("changed", "unchanged"):
+            told = {key: entry.get(key) or "" for key in ("version", "summary")}
+            versions[name] = {**told, "finished": report.get("finished") or ""}
+        elif status == "skipped" and not report.get("stopped"):
+            versions.pop(name, None)  # this node is not to have it any more
+    return {**report, "versions": versions}

@@ -19,8 +19,9 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build_ro
 __all__ = ["BuildError", "LostError", "Outcome", "Request", "apply"]
 
 LOGS = "logs"
-RESERVED = {roots.CURRENT, LOGS}
+_RESERVED = re.compile(rf"{LOGS}|{roots.CURRENT}(-.*)?")
 BUSY_TIMEOUT = 60
+_LOOK = "; look at it, as it is removed when the next release is published"
 
 
 class Request(NamedTuple):
@@ -38,8 +39,11 @@ class Request(NamedTuple):
     provides: tuple[str, ...] = ()
     proof: tuple[str, ...] = ()
     current: bool = True
+    key: str = ""
+    cluster: str = ""
     jobs: int = 0
     wait: float = 3600
+    silence: float = 0
     keep: int = 0
     busy: tuple[str, ...] = ()
     check: bool = False
@@ -62,6 +66,7 @@ class Outcome(NamedTuple):
     summary: str
     missing: list[str]
     waited_for: str
+    building: str
     pruned: list[str]
     warnings: list[str]
     diff: list[dict[str, str]]
@@ -72,7 +77,8 @@ class Plan(NamedTuple):
 
     survey: releases.Survey
     current: str
-    switch: bool
+    owner: str  # which other cluster `current` belongs to; empty for none
+    switch: dict[str, str]  # the links that have to name the release, and what they name now
     older: list[str]
 
     @property
@@ -86,14 +92,16 @@ def _validate(request: Request) -> None:
     relative = [path for path in request.provides if os.path.isabs(path) or ".." in path.split("/") or not path]
     if not os.path.isabs(request.root) or os.path.normpath(request.root) == "/":
         wrong = f"root is {request.root!r}; needed is the absolute path of a directory on shared storage"
-    elif not re.fullmatch(r"\w[\w.+~-]*", request.release, re.ASCII) or request.release in RESERVED:
+    elif not re.fullmatch(r"\w[\w.+~-]*", request.release, re.ASCII) or _RESERVED.fullmatch(request.release):
         wrong = f"release is {request.release!r}; needed is a name such as 2.32.3-cuda13-x86_64"
+    elif not re.fullmatch(r"[\w.+~-]*", request.key, re.ASCII):
+        wrong = f"key is {request.key!r}; needed is a word such as cuda13-x86_64, or none"
     elif not request.steps or not all(request.steps):
         wrong = "steps has none, or an empty one; needed is a list of commands, each with its arguments"
     elif relative:
         wrong = f"provides has {relative[0]!r}; needed are paths within the release"
-    elif min(request.jobs, request.wait, request.keep) < 0:
-        wrong = "jobs, wait or keep is below 0; needed is 0 or more"
+    elif min(request.jobs, request.wait, request.silence, request.keep) < 0:
+        wrong = "jobs, wait, silence or keep is below 0; needed is 0 or more"
     elif request.keep and not request.busy:
         wrong = f"keep is {request.keep} without busy; needed is the command that tells whether jobs run"
     if wrong:
@@ -106,18 +114,41 @@ def _validate(request: Request) -> None:
 def _plan(request: Request, warnings: list[str]) -> Plan:
     survey = releases.survey(request.root, request.release, request.inputs, request.what)
     current = roots.pointed_at(request.root)
-    switch = request.current and current != survey.name
-    if survey.whole and switch:
-        survey = survey._replace(why=f"{os.path.join(request.root, roots.CURRENT)} named {current or 'nothing'}")
+    owner = _owner(request, current)
+    links = _links(request, owner)
+    named = {link: roots.pointed_at(request.root, link) for link in links}
+    switch = {link: before for link, before in named.items() if before != survey.name}
+    for link, before in switch.items() if survey.whole else ():
+        survey = survey._replace(why=f"{os.path.join(request.root, link)} named {before or 'nothing'}")
     ripe = request.builder and (survey.whole or request.source is not None)
-    return Plan(survey, current, switch, _older(request, survey.name, current, warnings) if ripe else [])
+    older = _older(request, survey.name, links, warnings) if ripe else []
+    return Plan(survey, current, owner, switch, older)
 
 
-def _older(request: Request, name: str, current: str, warnings: list[str]) -> list[str]:
+def _owner(request: Request, current: str) -> str:
+    """Return the other cluster that made what `current` names, for nodes of another kind; nothing if it is free."""
+    made = releases.manifest_of(os.path.join(request.root, current)) if current and request.key else {}
+    owner = str(made.get("cluster", ""))
+    return owner if made.get("key", request.key) != request.key and owner != request.cluster else ""
+
+
+def _links(request: Request, owner: str) -> list[str]:
+    """Return the links that are to name the release. Only one kind of nodes can have `current`."""
+    if not request.current:
+        return []
+    own = [f"{roots.CURRENT}-{request.key}"] if request.key else []
+    return own if owner else [*own, roots.CURRENT]
+
+
+def _older(request: Request, name: str, links: list[str], warnings: list[str]) -> list[str]:
     """Return which releases may and shall be removed."""
-    stays = {name} if request.current else {name, os.path.basename(current)}
-    others = [other for _serial, other in releases.all_in(request.root) if other not in stays]
-    older = others[request.keep :] if request.keep else []
+    if not request.keep or not os.path.isdir(request.root):
+        return []
+    # What other links name, other nodes use, or other clusters.
+    others = [link for link in roots.links_in(request.root) if link not in links]
+    stays = {name, *(os.path.basename(roots.pointed_at(request.root, link)) for link in others)}
+    older = [other for _serial, other in releases.all_in(request.root, request.key) if other not in stays]
+    older = older[request.keep :]
     why = _in_use(request) if older else ""
     if not why:
         return older
@@ -151,6 +182,7 @@ def _in_use(request: Request) -> str:
 def _outcome(request: Request, plan: Plan, warnings: list[str], **more: Any) -> Outcome:
     survey = plan.survey
     told = f"{request.name} {survey.name}{f', built by {survey.builder}' if survey.builder else ''}"
+    told += f"; {roots.CURRENT} is cluster {plan.owner}'s, {plan.current}" if plan.owner else ""
     given: dict[str, Any] = {
         "changed": False,
         "due": False,
@@ -158,9 +190,10 @@ def _outcome(request: Request, plan: Plan, warnings: list[str], **more: Any) -> 
         "published": survey.whole,
         "path": os.path.join(request.root, survey.name),
         "current": plan.current,
-        "summary": told if survey.whole or request.builder else f"no {request.what}",
+        "summary": told if survey.whole else "" if request.builder else f"no {request.what}",
         "missing": [],
         "waited_for": "",
+        "building": "",
         "pruned": [],
         "warnings": warnings,
         "diff": [],
@@ -169,20 +202,15 @@ def _outcome(request: Request, plan: Plan, warnings: list[str], **more: Any) -> 
 
 
 def _diff(request: Request, plan: Plan) -> list[dict[str, str]]:
-    """Show the release and `current`, before and after."""
+    """Show the release and the links, before and after."""
     survey = plan.survey
     state = "whole" if survey.whole else "no release" if survey.taken else "absent"
-    older = ", ".join(plan.older)
-    before = f"{survey.name}: {state}\ncurrent: {plan.current or 'absent'}\n{f'older: {older}' if older else ''}"
-    after = f"{survey.name}: whole\ncurrent: {(survey.name if request.current else plan.current) or 'absent'}\n"
-    return [
-        {
-            "before_header": request.root,
-            "after_header": request.root,
-            "before": f"{before}\n" if older else before,
-            "after": after,
-        }
-    ]
+    before = [f"{survey.name}: {state}", *(f"{link}: {named or 'absent'}" for link, named in plan.switch.items())]
+    before += [f"older: {', '.join(plan.older)}"] if plan.older else []
+    after = [f"{survey.name}: whole", *(f"{link}: {survey.name}" for link in plan.switch)]
+    texts = {"before": before, "after": after}
+    headers = {"before_header": request.root, "after_header": request.root}
+    return [{**headers, **{key: "".join(f"{line}\n" for line in lines) for key, lines in texts.items()}}]
 
 
 # --- building --------------------------------------------------------------------------------------------------------
@@ -224,6 +252,8 @@ def _build(request: Request, held: roots.Held, name: str) -> None:
         "inputs": request.inputs,
         "serial": 1 + max((serial for serial, _name in releases.all_in(request.root)), default=0),
         "builder": roots.node_name(),
+        "cluster": request.cluster,
+        "key": request.key,
         "utc": _run.utc(time.time()),
         "tools": found,
     }
@@ -266,10 +296,10 @@ def _require_source(request: Request) -> None:
         raise BuildError(f"{request.what} can not be built: {request.source} is not there; needed is its source")
 
 
-def _carry_out(request: Request, held: roots.Held, warnings: list[str]) -> Plan:
-    """Do, under the lock, what is left to do, and return what that was."""
+def _carry_out(request: Request, held: roots.Held, warnings: list[str]) -> tuple[Plan, list[str]]:
+    """Do, under the lock, what is left to do; return what that was, and what of no use was removed."""
     plan = _plan(request, warnings)
-    survey = plan.survey
+    survey, fresh = plan.survey, set(held.kept)
     if not survey.whole:
         if request.source is None:
             raise BuildError(f"{survey.why}, though it was there a moment ago; run again")
@@ -277,14 +307,20 @@ def _carry_out(request: Request, held: roots.Held, warnings: list[str]) -> Plan:
         _build(request, held, survey.name)
         if survey.taken:
             aside = held.set_aside(survey.name)
-            warnings.append(f"{survey.why}: it is now {os.path.join(request.root, aside)}; look, and remove it")
+            fresh.add(aside)
+            warnings.append(f"{survey.why}: it is now {os.path.join(request.root, aside)}{_LOOK}")
         held.publish(os.path.join(held.own, survey.name), survey.name)
-        plan = plan._replace(older=_older(request, survey.name, plan.current, warnings))
-    if plan.switch:
-        held.point(survey.name)
+        plan = plan._replace(older=_older(request, survey.name, _links(request, plan.owner), warnings))
+    for link in plan.switch:
+        held.point(survey.name, link)
     for name in plan.older:
         held.remove(name)
-    return plan
+    # There was time to look at it until now.
+    gone = [name for name in roots.set_aside_in(request.root) if name not in fresh]
+    gone = gone if plan.older or not survey.whole else []
+    for name in gone:
+        held.remove(name)
+    return plan, gone
 
 
 def apply(request: Request) -> Outcome:
@@ -299,9 +335,12 @@ def apply(request: Request) -> Outcome:
 
 def _apply(request: Request) -> Outcome:
     warnings: list[str] = []
-    plan, waited = _look(request, warnings)
+    gone: list[str] = []
+    plan, waited, building = _look(request, warnings)
     if not request.builder:
-        return _outcome(request, plan, warnings, waited_for=waited)
+        if not plan.survey.whole and not request.check:
+            _run.heartbeat(request.silence)
+        return _outcome(request, plan, warnings, waited_for=waited, building=building)
     if not plan.survey.whole and request.source is None:
         missing = commands.missing(request.needs, request.environment)
         return _outcome(request, plan, warnings, due=True, missing=missing, waited_for=waited)
@@ -316,23 +355,26 @@ def _apply(request: Request) -> Outcome:
             with held:
                 warnings += _of_no_use(request, held.kept)
                 try:
-                    plan = _carry_out(request, held, warnings)
+                    plan, gone = _carry_out(request, held, warnings)
                 except OSError:
                     held.verify()  # a lock that is lost is the better reason
                     raise
     if plan.idle:  # also when another has just done it
         return _outcome(request, plan, warnings, waited_for=waited)
     survey = plan.survey if plan.survey.whole else plan.survey._replace(whole=True, builder=roots.node_name())
-    after = plan._replace(survey=survey, current=survey.name if request.current else plan.current)
-    done = {"changed": True, "waited_for": waited, "pruned": plan.older, "diff": _diff(request, plan)}
+    after = plan._replace(survey=survey, current=survey.name if roots.CURRENT in plan.switch else plan.current)
+    done = {"changed": True, "waited_for": waited, "pruned": plan.older + gone, "diff": _diff(request, plan)}
     return _outcome(request, after, warnings, **done)
 
 
-def _look(request: Request, warnings: list[str]) -> tuple[Plan, str]:
-    """Look what there is; where it is not whole and somebody is at work, wait for that and look again."""
+def _look(request: Request, warnings: list[str]) -> tuple[Plan, str, str]:
+    """Look what there is; where it is not whole and somebody is at work, wait for that and look again.
+
+    Return what there is, whom it was waited for, and who is still at it.
+    """
     plan = _plan(request, warnings)
     if plan.survey.whole or request.check or (request.builder and request.source is not None):
-        return plan, ""
+        return plan, "", ""
     if request.builder and os.path.isdir(request.root):
         roots.require_flock(request.root)
     try:
@@ -342,16 +384,15 @@ def _look(request: Request, warnings: list[str]) -> tuple[Plan, str]:
             raise
         holder = None  # without locks there is nobody to wait for
     if holder is None:
-        return plan, ""
+        return plan, "", ""
     plan = _plan(request, warnings)
-    if works_on and not plan.survey.whole:
-        if request.builder:
-            raise roots.held_too_long(request.root, holder, request.wait)
-        plan = plan._replace(survey=plan.survey._replace(why=f"{plan.survey.why}; {holder} is at it"))
-    return plan, str(holder)
+    if plan.survey.whole or not works_on:
+        return plan, str(holder), ""
+    if request.builder:
+        raise roots.held_too_long(request.root, holder, request.wait)
+    plan = plan._replace(survey=plan.survey._replace(why=f"{plan.survey.why}; {holder} is at it"))
+    return plan, str(holder), str(holder)
 
 
 def _of_no_use(request: Request, names: list[str]) -> list[str]:
-    return [
-        f"{os.path.join(request.root, name)} is no release, and was set aside; look, and remove it" for name in names
-    ]
+    return [f"{os.path.join(request.root, name)} is no release, and was set aside{_LOOK}" for name in names]

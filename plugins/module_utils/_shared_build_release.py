@@ -167,13 +167,13 @@ def _difference(one: dict[str, Any], other: dict[str, Any]) -> str:
     return ", ".join(f"{key} {one.get(key, 'unset')}, now {other.get(key, 'unset')}" for key in keys)
 
 
-def all_in(root: str) -> list[tuple[int, str]]:
-    """Return the serial number and the name of each release, the newest first."""
+def all_in(root: str, key: str | None = None) -> list[tuple[int, str]]:
+    """Return the serial number and the name of each release, or of each with a key, the newest first."""
     found = []
     for name in _names(root):
         folder = os.path.join(root, name)
         manifest = manifest_of(folder) if not name.startswith(".") and not os.path.islink(folder) else {}
-        if manifest:
+        if manifest and key in (None, manifest.get("key", "")):
             serial = manifest.get("serial")
             found.append((serial if isinstance(serial, int) else 0, name))
     return sorted(found, reverse=True)

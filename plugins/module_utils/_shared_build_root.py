@@ -86,9 +86,9 @@ def prepare(root: str) -> None:
         raise BuildError(f"{root} is not a directory; needed is one: move away what is there")
 
 
-def pointed_at(root: str) -> str:
-    """Return what `current` names; nothing where there is none."""
-    path = os.path.join(root, CURRENT)
+def pointed_at(root: str, link: str = CURRENT) -> str:
+    """Return what a link names; nothing where there is none."""
+    path = os.path.join(root, link)
     if os.path.isdir(path) and not os.path.islink(path):
         raise BuildError(f"{path} is a directory; needed is a symbolic link: move it away")
     try:
@@ -99,6 +99,17 @@ def pointed_at(root: str) -> str:
         if error.errno != errno.EINVAL:
             raise
         raise BuildError(f"{path} is a file; needed is a symbolic link: move it away") from error
+
+
+def links_in(root: str) -> list[str]:
+    """Return `current` and what is called like it."""
+    found = [name for name in os.listdir(root) if name == CURRENT or name.startswith(f"{CURRENT}-")]
+    return [name for name in found if os.path.islink(os.path.join(root, name))]
+
+
+def set_aside_in(root: str) -> list[str]:
+    """Return what was no release and got another name."""
+    return sorted(name for name in os.listdir(root) if name.startswith(BROKEN))
 
 
 # --- the lock --------------------------------------------------------------------------------------------------------
@@ -320,12 +331,12 @@ class Held:
                 f"{os.path.join(self.root, name)} is there by now, made by another; it was not touched: run again"
             ) from error
 
-    def point(self, name: str) -> None:
-        """Let `current` name a release."""
-        link = os.path.join(self.own, CURRENT)
+    def point(self, name: str, link: str = CURRENT) -> None:
+        """Let `current`, or a link like it, name a release."""
+        made = os.path.join(self.own, link)
         self.verify()
-        os.symlink(name, link)
-        self._rename(link, os.path.join(self.root, CURRENT))
+        os.symlink(name, made)
+        self._rename(made, os.path.join(self.root, link))
 
     def set_aside(self, name: str) -> str:
         """Give what is no release another name, and return it."""
@@ -335,7 +346,7 @@ class Held:
         return aside
 
     def remove(self, name: str) -> None:
-        """Remove a release; under its name it is there whole or not at all."""
+        """Remove a release, or what was set aside; under its name it is there whole or not at all."""
         here = os.path.join(self.own, f"pruned-{name}")
         self._rename(os.path.join(self.root, name), here)
         shutil.rmtree(here, ignore_errors=True)  # what is left goes with the directory

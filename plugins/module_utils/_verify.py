@@ -80,6 +80,7 @@ class Options(NamedTuple):
     wait: int = 120
     slurm: str = "/opt/slurm"
     instance_types: dict[str, str] = {}
+    versions: dict[str, dict[str, Any]] = {}
     results_dir: str = "/fsx/nccl-tests/results"
     nccl: Nccl = Nccl()
 

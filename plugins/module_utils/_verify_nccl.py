@@ -23,8 +23,6 @@ from ansible_collections.pcluster.postboot.plugins.module_utils import _nccl_res
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import Check, Context, Node
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify_containers import smallest
 
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
-SCOPES = ("one", "two", "all", "container")
 # How many jobs on different nodes run at the same time.
 AT_ONCE = 8
 # A pair of nodes that gives less than this share of what the best pair gives is slow.

@@ -55,7 +55,7 @@ def run(context: Context) -> Iterator[Check]:
             timeout=120,
             check=False,
         )
-        yield from _judge("cluster", _verify.values_of(done.stdout), {"head": ""})
+        yield from _judge("cluster", _verify.values_of(done.stdout), {"head": ""}, context.options.versions)
     except subprocess.TimeoutExpired:
         yield Check("last run", "cluster", "failed", "the head node did not say within 120 s how it is")
     for partition, nodes, reason in context.selected(every=True):
@@ -73,15 +73,21 @@ def run(context: Context) -> Iterator[Check]:
             # Without EFA in the cluster's configuration even a p5 has no device.
             if not any(node.efa or seen.values.get(node.name, {}).get("device") for node in asked):
                 kinds = dict.fromkeys(kinds, "")
-            yield from _judge(partition, seen.values, kinds)
+            yield from _judge(partition, seen.values, kinds, context.options.versions)
 
 
 def _judge(
-    subject: str, values: Mapping[str, Mapping[str, Sequence[str]]], kinds: Mapping[str, str]
+    subject: str,
+    values: Mapping[str, Mapping[str, Sequence[str]]],
+    kinds: Mapping[str, str],
+    versions: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[Check]:
     """Yield the checks of some nodes; `kinds` has the instance type of each, or nothing."""
     of = {name: values.get(name, {}) for name in kinds}
-    yield _last_run(subject, {name: _report(seen) for name, seen in of.items()})
+    reports = {name: _report(seen) for name, seen in of.items()}
+    yield _last_run(subject, reports)
+    if versions:
+        yield from _versions(subject, reports, versions)
     down = [f"{one} on {name}" for name, seen in of.items() for one in seen.get("down", [])]
     up = sorted({one for seen in of.values() for one in seen.get("up", [])})
     if down:
@@ -119,6 +125,43 @@ def _last_run(subject: str, reports: Mapping[str, dict[str, Any] | None]) -> Che
         return Check("last run", subject, "failed", "; ".join(bad), details)
     finished = sorted(str((report or {}).get("finished")) for report in reports.values())
     return Check("last run", subject, "ok", f"nothing failed on {', '.join(reports)}, as of {finished[0]}", details)
+
+
+def _versions(
+    subject: str, reports: Mapping[str, dict[str, Any] | None], versions: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Check]:
+    """Say whether site has run on these nodes for the versions that they are to have."""
+    # Without a report, the check of the last run has failed.
+    told = {name: report.get("versions") for name, report in reports.items() if report}
+    known = {name: found for name, found in told.items() if isinstance(found, dict)}
+    others: dict[tuple[str, str, str], list[str]] = {}
+    for name, found in known.items():
+        wanted = versions.get(name) or versions.get("") or {}
+        for component, seen in sorted(found.items()):
+            has, needed = str(seen.get("version") or ""), str(wanted.get(f"{component}_version") or "")
+            if needed and has != needed:
+                others.setdefault((component, has or "any version", needed), []).append(name)
+    details = {name: _phrases(found) for name, found in known.items()}
+    if others:
+        lines = [
+            f"{component} was last run for {has} on {', '.join(names)}, wanted is {needed}"
+            for (component, has, needed), names in others.items()
+        ]
+        yield Check("versions", subject, "failed", f"{'; '.join(lines)}; run site there", details)
+    silent = [name for name in told if name not in known]
+    if silent:
+        why = f"the report of {', '.join(silent)} tells none: run site there"
+        yield Check("versions", subject, "unknown", why, details)
+    if others or silent or not known:
+        return
+    count = len({component for found in known.values() for component in found})
+    why = f"the last runs of site had {count} component{'' if count == 1 else 's'} at the versions that are wanted now"
+    yield Check("versions", subject, "ok", why, details)
+
+
+def _phrases(found: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return what each component came to on a node, in its own words where it has some."""
+    return {component: str(seen.get("summary") or seen.get("version") or "") for component, seen in found.items()}
 
 
 def _fabric(subject: str, of: Mapping[str, Mapping[str, Sequence[str]]], kinds: Mapping[str, str]) -> Check:

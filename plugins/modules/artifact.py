@@ -123,6 +123,7 @@ options:
         its url>).
       - An C(http) or C(https) URL; C(s3://bucket/prefix), which is read by the AWS CLI with the node's own role; or a
         local directory, as a path or a C(file) URL.
+      - A node that was configured from a bundle with downloads (role pull) looks into that first.
     type: list
     elements: str
     default: []
@@ -161,16 +162,15 @@ options:
       - Where the receipts are.
     type: str
     default: /var/lib/pcluster-postboot/receipts
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
 attributes:
   check_mode:
-    description: Predicts what would change from receipts and files; downloads and writes nothing.
-    support: full
+    details: It is worked out from receipts and files; nothing is downloaded.
   diff_mode:
-    description: Shows version, sha256 and files, before and after, of each artifact that changes.
-    support: full
+    details: Shows version, sha256 and files, before and after, of each artifact that changes.
   idempotent:
-    description: An artifact that is installed is not downloaded again.
-    support: full
+    details: An artifact that is installed is not downloaded again.
 notes:
   - Proxy variables of the environment (C(https_proxy), C(no_proxy)) hold. Certificates are always verified, against
     the system's own authorities.

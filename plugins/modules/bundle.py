@@ -68,17 +68,14 @@ options:
     type: list
     elements: str
     default: []
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
 attributes:
   check_mode:
-    description: Can run in check mode and return what would change without changing it.
-    support: full
     details: The name of a bundle whose wheels have never been fetched is not known yet.
   diff_mode:
     description: There is nothing to show.
     support: none
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
 requirements:
   - pip, for the Python that runs it
 author:

@@ -24,16 +24,8 @@ options:
     description: Whether a host that is no ParallelCluster node is an error.
     type: bool
     default: true
-attributes:
-  check_mode:
-    description: Nothing is changed in any mode.
-    support: full
-  diff_mode:
-    description: There is nothing to show.
-    support: none
-  idempotent:
-    description: Nothing is changed.
-    support: full
+extends_documentation_fragment:
+  - pcluster.postboot.attributes.looks
 author:
   - The pcluster.postboot contributors (@pcluster)
 """

@@ -30,22 +30,16 @@ options:
     description: How many seconds one call waits.
     type: int
     default: 15
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.linux
 attributes:
   check_mode:
-    description: Can run in check mode and return what would change without changing it.
-    support: full
     details: Nothing is waited for in check mode.
   diff_mode:
-    description: Will return details on what has changed when in diff mode.
     support: none
   idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
     details: It is changed when images came while it waited.
-  platform:
-    description: Target systems.
-    support: full
-    platforms: linux
 author:
   - The pcluster.postboot contributors (@pcluster)
 """

@@ -65,16 +65,8 @@ options:
   hold:
     description: Whether no job runs on the node until that is done.
     type: bool
-attributes:
-  check_mode:
-    description: Nothing is changed in any mode.
-    support: full
-  diff_mode:
-    description: There is nothing to show.
-    support: none
-  idempotent:
-    description: Nothing is changed.
-    support: full
+extends_documentation_fragment:
+  - pcluster.postboot.attributes.looks
 author:
   - The pcluster.postboot contributors (@pcluster)
 """

@@ -47,16 +47,9 @@ options:
     description: Whether directories that are there already get the owner and mode of the list.
     type: bool
     default: false
-attributes:
-  check_mode:
-    description: Says what would be made or corrected.
-    support: full
-  diff_mode:
-    description: Shows the directories that are made or corrected.
-    support: full
-  idempotent:
-    description: What is there is not made again.
-    support: full
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.linux
 author:
   - The pcluster.postboot contributors (@pcluster)
 """

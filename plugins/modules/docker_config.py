@@ -93,20 +93,9 @@ options:
     type: str
     choices: [auto, always, never]
     default: auto
-attributes:
-  check_mode:
-    description: Can run in check mode and return what would change without changing it.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: full
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
-  platform:
-    description: Target systems.
-    support: full
-    platforms: linux
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.linux
 author:
   - The pcluster.postboot contributors (@pcluster)
 """

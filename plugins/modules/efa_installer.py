@@ -101,21 +101,16 @@ options:
     type: str
     choices: [present, planned]
     default: present
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.linux
 attributes:
   check_mode:
-    description: Can run in check mode and return what would change without changing it.
-    support: full
     details: Nothing is downloaded or verified.
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: full
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
   platform:
-    description: Target systems.
-    support: full
     platforms: debian, rhel
+notes:
+  - With C(async) and a C(poll) of 0, the run waits for its end, and tells from time to time the last line of its log.
 author:
   - The pcluster.postboot contributors (@pcluster)
 """

@@ -73,21 +73,12 @@ options:
     type: str
     choices: [found, installed]
     default: installed
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.linux
 attributes:
   check_mode:
-    description: Can run in check mode and return what would change without changing it.
-    support: full
     details: Works on a node on which Enroot is not there yet.
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: full
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
-  platform:
-    description: Target systems.
-    support: full
-    platforms: linux
 author:
   - The pcluster.postboot contributors (@pcluster)
 """

@@ -40,22 +40,9 @@ options:
         where a file system outside of the promised mounts is dead.
     type: int
     default: 10
-attributes:
-  check_mode:
-    description: Can run in check mode and return the same as without it.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: none
-    details: Nothing is ever changed.
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
-    details: Nothing is ever changed.
-  platform:
-    description: Target systems.
-    support: full
-    platforms: linux
+extends_documentation_fragment:
+  - pcluster.postboot.attributes.looks
+  - pcluster.postboot.attributes.linux
 author:
   - The pcluster.postboot contributors (@pcluster)
 """

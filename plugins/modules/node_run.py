@@ -32,7 +32,7 @@ options:
   lock_lease:
     description: After how many seconds without a sign of life another controller's run counts as dead.
     type: int
-    default: 1800
+    default: 3600
   hold_packages:
     description: Patterns of package names. Installed packages that match are held until the end of the run.
     type: list
@@ -50,7 +50,9 @@ options:
     type: str
     default: ""
   report:
-    description: The report. The action plugin works it out.
+    description:
+      - The report. The action plugin works it out. What is written tells in C(versions), too, for which version each
+        component has run last, as a run may have some of them alone.
     type: dict
   run:
     description: Who drives this run. The action plugin fills it in.
@@ -67,17 +69,18 @@ options:
     description: What the controller knows of O(judged_run).
     type: bool
     default: false
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.linux
 attributes:
   check_mode:
-    description: Can run in check mode.
     support: partial
     details: It takes no lock and holds nothing, and warns when another run holds the lock.
   diff_mode:
-    description: There is no difference to show, since nothing is changed for good.
     support: none
+    details: Nothing is changed for good.
   idempotent:
-    description: A run may begin more than once.
-    support: full
+    details: A run may begin more than once.
 author:
   - The pcluster.postboot contributors (@pcluster)
 """
@@ -131,8 +134,6 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _run_holds
 
-REPORT = "report.json"
-
 
 def begin(module: AnsibleModule, lock: _run.Lock, me: _run.Holder) -> dict[str, Any]:
     """Take the lock, then hold the packages."""
@@ -182,9 +183,10 @@ def end(module: AnsibleModule, lock: _run.Lock, me: _run.Holder) -> dict[str, An
         return answer
     report = params["report"]
     if report:
+        report = _run.with_versions(report)
         text = json.dumps(report, indent=1, sort_keys=True) + "\n"
         os.makedirs(_run.STATE_DIR, mode=0o755, exist_ok=True)
-        _run.write_atomically(os.path.join(_run.STATE_DIR, REPORT), text, 0o644)
+        _run.write_atomically(os.path.join(_run.STATE_DIR, _run.REPORT), text, 0o644)
         if params["report_dir"]:
             share(module, params["report_dir"], report, text)
     manager = holds(params["package_manager"])
@@ -227,7 +229,7 @@ def main() -> None:
         argument_spec={
             "state": {"type": "str", "choices": ["begin", "end"], "required": True},
             "lock_timeout": {"type": "int", "default": 600},
-            "lock_lease": {"type": "int", "default": 1800},
+            "lock_lease": {"type": "int", "default": 3600},
             "hold_packages": {"type": "list", "elements": "str", "default": []},
             "package_manager": {"type": "str", "choices": ["apt", "dnf", "none"], "default": "none"},
             "report_dir": {"type": "str", "default": ""},

@@ -46,22 +46,9 @@ options:
     description: Whether this node builds what the cluster shares. Then it does not look at O(published).
     type: bool
     default: false
-attributes:
-  check_mode:
-    description: Can run in check mode and return the same as without it.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: none
-    details: Nothing is ever changed.
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
-    details: Nothing is ever changed.
-  platform:
-    description: Target systems.
-    support: full
-    platforms: linux
+extends_documentation_fragment:
+  - pcluster.postboot.attributes.looks
+  - pcluster.postboot.attributes.linux
 author:
   - The pcluster.postboot contributors (@pcluster)
 """
@@ -99,6 +86,10 @@ version:
   type: str
   returned: success
   sample: 1.21.1
+waits_for:
+  description: What has to come from another node, in one phrase. A boot counts it as deferred. Empty where nothing has.
+  type: str
+  returned: success
 summary:
   description: What this node has, in one phrase. Empty where this node has to build one.
   type: str

@@ -116,21 +116,15 @@ options:
       - Seconds to wait for another package operation to end.
     type: int
     default: 300
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.linux
 attributes:
   check_mode:
-    description: Can run in check mode and return what would change without changing it.
-    support: full
     details: Asks no network, so whether the key is the right one is not known before the real run.
   diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: full
     details: Of the key, its fingerprints are shown.
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
   platform:
-    description: Target systems.
-    support: full
     platforms: debian, rhel
 notes:
   - For apt, lines with the same address in C(/etc/apt/sources.list.d/<name>.list), as vendors' instructions leave

@@ -16,7 +16,7 @@ description:
   - When everything is as it should be, only the records of dpkg or rpm are read, and neither apt nor dnf is started.
   - What is there stays at its version, unless O(version) names another one.
   - An installation that was killed is finished by the next run, also where dpkg was interrupted. Another package
-    operation is waited for. No package is removed, and no service is restarted by needrestart.
+    operation is waited for. No package is removed but those of O(replaces), and no service is restarted by needrestart.
 options:
   manager:
     description:
@@ -62,6 +62,13 @@ options:
     type: list
     elements: str
     default: []
+  replaces:
+    description:
+      - Packages that cannot stay beside them. They are removed when something is installed, after all of it has been
+        downloaded. What depends on one of them makes the task fail, and stays.
+    type: list
+    elements: str
+    default: []
   program:
     description:
       - A program that, where it is there and no package is, was brought otherwise and is left as it is.
@@ -84,20 +91,13 @@ options:
     type: str
     choices: [present, planned]
     default: present
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.linux
 attributes:
   check_mode:
-    description: Can run in check mode and return what would change without changing it.
-    support: full
     details: Neither apt nor dnf is asked, so a repository that is only foretold does not matter.
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: full
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
   platform:
-    description: Target systems.
-    support: full
     platforms: debian, rhel
 author:
   - The pcluster.postboot contributors (@pcluster)
@@ -150,6 +150,12 @@ origin:
   type: str
   returned: success
   sample: installed
+leaving:
+  description: Those of O(replaces) that had to be removed; in check mode and with O(state=planned), that have to be.
+  type: list
+  elements: str
+  returned: success
+  sample: []
 installed:
   description: The versions of the packages that are there; in check mode, of those that would be.
   type: dict
@@ -176,6 +182,7 @@ def main() -> None:
             "follow": {"type": "bool", "default": False},
             "files": {"type": "list", "elements": "path", "default": []},
             "extra": words,
+            "replaces": words,
             "program": {"type": "path", "default": ""},
             "hold": {"type": "bool", "default": False},
             "lock_timeout": {"type": "int", "default": 300},
@@ -201,6 +208,7 @@ def main() -> None:
         why=decided.why,
         version=decided.version,
         origin=decided.origin,
+        leaving=list(decided.leaving),
         installed=outcome.installed,
         diff=outcome.diff,
     )

@@ -20,22 +20,9 @@ options:
     description: Where Slurm is installed.
     type: path
     required: true
-attributes:
-  check_mode:
-    description: Can run in check mode and return the same as without it.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: none
-    details: Nothing is ever changed.
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
-    details: Nothing is ever changed.
-  platform:
-    description: Target systems.
-    support: full
-    platforms: linux
+extends_documentation_fragment:
+  - pcluster.postboot.attributes.looks
+  - pcluster.postboot.attributes.linux
 author:
   - The pcluster.postboot contributors (@pcluster)
 """
@@ -51,6 +38,10 @@ ready:
   description: Whether srun on this node has C(--container-image).
   type: bool
   returned: success
+waits_for:
+  description: What has to come from another node, in one phrase. A boot counts it as deferred.
+  type: str
+  returned: when it is not there yet
 summary:
   description: What this node has, in one phrase.
   type: str
@@ -89,7 +80,8 @@ def main() -> None:
             f"{entry} is there, and srun has no {load.OPTION}" if os.path.exists(entry) else f"{entry} is not there yet"
         )
         module.warn(f"{found}: jobs run here, but none in a container; run the playbook on the head node")
-        module.exit_json(changed=False, ready=False, summary="no Pyxis yet: the head node has to provide it")
+        told = "no Pyxis yet: the head node has to provide it"
+        module.exit_json(changed=False, ready=False, summary=told, waits_for=told)
     versions = [load.version_of(one.plugin) for one in load.read_entries(entry)]
     version = f" {versions[0]}" if versions and versions[0] else ""
     module.exit_json(changed=False, ready=True, summary=f"Pyxis{version} of the head node")

@@ -47,20 +47,9 @@ options:
   source:
     description: The unpacked source of O(version). It is built in a copy on this node's own disk, and stays as it is.
     type: path
-attributes:
-  check_mode:
-    description: Can run in check mode and return what would change without changing it.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: full
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
-  platform:
-    description: Target systems.
-    support: full
-    platforms: linux
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.linux
 author:
   - The pcluster.postboot contributors (@pcluster)
 """

@@ -47,21 +47,12 @@ options:
     description: Whether directories below C(<prefix>/pyxis) that no plugstack file names are removed.
     type: bool
     default: false
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.linux
 attributes:
   check_mode:
-    description: Can run in check mode and return what would change without changing it.
-    support: full
     details: A plugin that is not there yet is not loaded.
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: full
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
-  platform:
-    description: Target systems.
-    support: full
-    platforms: linux
 author:
   - The pcluster.postboot contributors (@pcluster)
 """

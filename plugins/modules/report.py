@@ -18,26 +18,30 @@ options:
   state:
     description:
       - V(started) notes that the turn of a component has come, and says whether it is to run.
+      - V(missing) fails with O(message), since another node has not published yet what this one needs. Where the run
+        is a boot (C(common_phase)), V(failed) then counts the component as deferred, and not as failed.
       - V(failed) notes, in a C(rescue), that a component failed. It fails itself when the component is an essential.
       - V(stopped) notes, in a C(rescue), that nothing more is done on the node.
       - V(shown) prints the table of all nodes. It is to be run once.
       - V(judged) fails on nodes that stopped.
     type: str
-    choices: [started, failed, stopped, shown, judged]
+    choices: [started, missing, failed, stopped, shown, judged]
     required: true
   component:
     description: The component. V(started) and V(failed) need it.
     type: str
+  message:
+    description: What is missing, and what to do. V(missing) needs it.
+    type: str
+  waits:
+    description: Whether it may still come by itself, with O(state=missing). Otherwise it is a failure in any run.
+    type: bool
+    default: true
+extends_documentation_fragment:
+  - pcluster.postboot.attributes.looks
 attributes:
   check_mode:
-    description: Nothing is changed in any mode. The table says what would change.
-    support: full
-  diff_mode:
-    description: There is nothing to show.
-    support: none
-  idempotent:
-    description: Nothing is changed.
-    support: full
+    details: The table says what would change.
 author:
   - The pcluster.postboot contributors (@pcluster)
 """
@@ -58,6 +62,10 @@ run:
   description: Whether the component is to run.
   type: bool
   returned: O(state=started)
+waits_for:
+  description: What this node waits for; empty where it will not come by itself.
+  type: str
+  returned: O(state=missing)
 lines:
   description: What was printed.
   type: list

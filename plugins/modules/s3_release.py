@@ -38,17 +38,14 @@ options:
     description: Where they go, as C(s3://<bucket>/<prefix>).
     type: str
     required: true
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
 attributes:
   check_mode:
-    description: Can run in check mode and return what would change without changing it.
-    support: full
     details: It looks into the bucket, which takes C(s3:GetObject) and C(s3:ListBucket).
   diff_mode:
     description: There is nothing to show.
     support: none
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
 requirements:
   - boto3
 author:

@@ -33,7 +33,8 @@ options:
     description:
       - The name of the directory. Where a release of this name was made of other O(inputs), that one stays, and the
         new one gets the suffix C(.2), C(.3) and so on. See RV(path).
-      - What has this name and is no whole release is renamed C(.broken-<release>-<token>), with a warning.
+      - What has this name and is no whole release is renamed C(.broken-<release>-<token>), with a warning. It goes when
+        the next release is published, or an old one is removed.
     type: str
     required: true
   inputs:
@@ -83,6 +84,18 @@ options:
     description: Whether C(current) is to name this release.
     type: bool
     default: true
+  key:
+    description:
+      - For which nodes the release is, where not for all that share O(root), such as V(cuda13-x86_64). Then the link
+        C(current-<key>) names it as well.
+      - C(current) stays what it is while it names a release that another O(cluster) has made for another key, so that
+        two clusters do not switch it in turn. Once that link is removed, it is whose run comes next.
+    type: str
+    default: ""
+  cluster:
+    description: The cluster that this node belongs to. It is part of the manifest.
+    type: str
+    default: ""
   jobs:
     description: How many jobs a build may run; 0 for one per core, as far as there are 3 GiB of memory for each.
     type: int
@@ -91,10 +104,17 @@ options:
     description: How many seconds are waited for another node's build.
     type: int
     default: 3600
+  silence:
+    description:
+      - How many seconds this run may give no sign of life on this node from now on, as it waits for the node that
+        builds. Until then no other run takes the node's lock over. For a node that is no O(builder), and while the
+        release is not there.
+    type: int
+    default: 0
   keep:
     description:
-      - How many releases stay beside the wanted one, in the order in which they were published; 0 for all. Older ones
-        are removed, but only while O(busy) prints nothing.
+      - How many releases with the same O(key) stay beside the wanted one, in the order in which they were published; 0
+        for all. Older ones are removed, but only while O(busy) prints nothing. What a link of other nodes names stays.
     type: int
     default: 0
   busy:
@@ -102,21 +122,16 @@ options:
     type: list
     elements: str
     default: []
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.linux
 attributes:
   check_mode:
     description: Can run in check mode and return what would change without changing it. It does not wait.
-    support: full
   diff_mode:
     description: Shows the release and C(current), before and after.
-    support: full
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
-  platform:
-    description: Target systems.
-    support: full
-    platforms: linux
 notes:
+  - With C(async) and a C(poll) of 0, the run waits for its end, and tells from time to time the last line of its log.
   - Lustre has to be mounted with C(flock), as ParallelCluster does; without it, the module fails.
   - The output of a build is in C(<root>/logs/<release>.log), or below C(/var/log/pcluster-postboot) where that can not
     be written.
@@ -182,7 +197,7 @@ missing:
   returned: success
   sample: [make]
 summary:
-  description: What there is, in one phrase.
+  description: What there is, in one phrase; empty while it is due.
   type: str
   returned: success
   sample: NCCL 2.32.3-cuda13-x86_64, built by ip-10-0-0-5
@@ -191,8 +206,13 @@ waited_for:
   type: str
   returned: success
   sample: ip-10-0-0-6 (pid 4711)
+building:
+  description: The node that is building it just now, which was waited for no longer; empty for none.
+  type: str
+  returned: success
+  sample: ip-10-0-0-6 (pid 4711)
 pruned:
-  description: The releases that were removed.
+  description: The releases that were removed, and what had been set aside.
   type: list
   elements: str
   returned: success
@@ -229,8 +249,11 @@ def main() -> None:
             "provides": texts,
             "proof": texts,
             "current": {"type": "bool", "default": True},
+            "key": {"type": "str", "default": "", "no_log": False},
+            "cluster": {"type": "str", "default": ""},
             "jobs": {"type": "int", "default": 0},
             "wait": {"type": "int", "default": 3600},
+            "silence": {"type": "int", "default": 0},
             "keep": {"type": "int", "default": 0},
             "busy": texts,
         },

@@ -112,21 +112,12 @@ options:
       - Folder of the unit files.
     type: path
     default: /etc/systemd/system
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.linux
 attributes:
   check_mode:
-    description: Can run in check mode and return what would change without changing it.
-    support: full
     details: Works on a node on which neither the unit nor its program or user is there yet.
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: full
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
-  platform:
-    description: Target systems.
-    support: full
-    platforms: linux
 notes:
   - The errors are one line each. The unit is masked, systemd would not take its files, it has no C([Install])
     section, it did not come up and stay so (with the last lines of its journal in RV(journal)), or O(wait_url) gave

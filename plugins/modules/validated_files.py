@@ -75,21 +75,12 @@ options:
     type: list
     elements: str
     default: []
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.linux
 attributes:
   check_mode:
-    description: Can run in check mode and return what would change without changing it.
-    support: full
     details: The candidates are validated in check mode too. Works on a node on which the owner is not there yet.
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: full
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
-  platform:
-    description: Target systems.
-    support: full
-    platforms: linux
 author:
   - The pcluster.postboot contributors (@pcluster)
 """

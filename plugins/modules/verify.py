@@ -72,6 +72,13 @@ options:
         a feature in Slurm, or that the node itself tells.
     type: dict
     default: {}
+  versions:
+    description:
+      - Which versions nodes are to have, as the variables of roles say it, such as C(nccl_version); a dictionary for
+        each node, by its name in Slurm, and one under the empty name for all others and the head node.
+      - They are compared with what site was last run for, which its report on the node tells. Without any, nothing is.
+    type: dict
+    default: {}
   nccl:
     description: What V(nccl) in O(stages) does.
     type: dict
@@ -162,23 +169,15 @@ options:
     description: The JSON file for the results. A page to look at is written beside it, with C(.html) at its end.
     type: path
     default: /var/lib/pcluster-postboot/verify.json
+extends_documentation_fragment:
+  - pcluster.postboot.attributes.looks
+  - pcluster.postboot.attributes.linux
 attributes:
   check_mode:
     description: Can run in check mode and return what would change without changing it.
-    support: full
     details: No job is submitted in check mode, and nothing is written.
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: none
-    details: Nothing is ever changed.
   idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
     details: Nothing is ever changed, apart from O(output), and what jobs print in O(results_dir), which are results.
-  platform:
-    description: Target systems.
-    support: full
-    platforms: linux
 author:
   - The pcluster.postboot contributors (@pcluster)
 """
@@ -227,30 +226,23 @@ from ansible_collections.pcluster.postboot.plugins.module_utils import (
 )
 
 STAGES = {"nodes": _verify_nodes.run, "containers": _verify_containers.run, "nccl": _verify_nccl.run}
-NCCL = {
-    "scopes": {
-        "type": "list",
-        "elements": "str",
-        "choices": list(_verify_nccl.SCOPES),
-        "default": list(_verify_nccl.SCOPES),
-    },
-    "collectives": {
-        "type": "list",
-        "elements": "str",
-        "choices": list(_nccl_results.COLLECTIVES),
-        "default": list(_verify_nccl.COLLECTIVES),
-    },
-    "min_bytes": {"type": "str", "default": "8"},
-    "max_bytes": {"type": "str", "default": "16G"},
-    "iterations": {"type": "int", "default": 20},
-    "tests_dir": {"type": "path", "default": "/fsx/nccl-tests/current/bin"},
-    "environment": {"type": "path", "default": "/fsx/nccl/setup-nccl-env.sh"},
-    "variables": {"type": "dict", "default": {}},
-    "mpi": {"type": "str", "default": "pmix"},
-    "expected": {"type": "list", "elements": "dict", "default": []},
-    "tolerance": {"type": "float", "default": 0.1},
-    "bisect": {"type": "bool", "default": True},
+USUAL = _verify.Nccl()
+NCCL: dict[str, dict[str, Any]] = {
+    "scopes": {"type": "list", "elements": "str", "choices": list(USUAL.scopes)},
+    "collectives": {"type": "list", "elements": "str", "choices": list(_nccl_results.COLLECTIVES)},
+    "min_bytes": {"type": "str"},
+    "max_bytes": {"type": "str"},
+    "iterations": {"type": "int"},
+    "tests_dir": {"type": "path"},
+    "environment": {"type": "path"},
+    "variables": {"type": "dict"},
+    "mpi": {"type": "str"},
+    "expected": {"type": "list", "elements": "dict"},
+    "tolerance": {"type": "float"},
+    "bisect": {"type": "bool"},
 }
+for name, usual in USUAL._asdict().items():
+    NCCL[name]["default"] = list(usual) if isinstance(usual, tuple) else usual
 
 
 def nccl_options(given: dict[str, Any]) -> _verify.Nccl:
@@ -295,6 +287,7 @@ def main() -> None:
             "images_dir": {"type": "path", "default": "/fsx/containers"},
             "slurm": {"type": "path", "default": "/opt/slurm"},
             "instance_types": {"type": "dict", "default": {}},
+            "versions": {"type": "dict", "default": {}},
             "nccl": {"type": "dict", "default": {}, "apply_defaults": True, "options": NCCL},
             "results_dir": {"type": "path", "default": "/fsx/nccl-tests/results"},
             "cluster": {"type": "str", "default": ""},
@@ -322,6 +315,7 @@ def main() -> None:
         wait=params["wait"],
         slurm=params["slurm"],
         instance_types={name: str(kind) for name, kind in params["instance_types"].items() if kind},
+        versions=params["versions"],
         results_dir=params["results_dir"],
         nccl=nccl,
     )

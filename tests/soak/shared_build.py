@@ -168,6 +168,7 @@ class Killer:
 
 PARTS = 6
 MARK = "broken-on-purpose"
+KEY = "x86_64"
 
 
 class Violation(AssertionError):
@@ -231,6 +232,7 @@ class Cluster:
             ),
             "provides": ("include/nccl.h", f"lib/part{PARTS - 1}"),
             "proof": ("cmp", "{source}/lib/part0", "{stage}/lib/part0"),
+            "key": KEY,
             "wait": 60,
             "keep": 1,
             "busy": ("true",),
@@ -281,10 +283,10 @@ class Cluster:
             return f"{name}: {error!r}"
         return f"{name}: wrong are {', '.join(sorted(wrong))}" if wrong else ""
 
-    def current(self) -> str:
-        """Return what `current` names."""
+    def current(self, link: str = "current") -> str:
+        """Return what a link names."""
         try:
-            return os.readlink(self.root / "current")
+            return os.readlink(self.root / link)
         except FileNotFoundError:
             return ""
 
@@ -446,7 +448,9 @@ class Soak:
         last = Child(lambda: cluster.run("last", version)).join()
         demand([last["error"]] if last["error"] else [], f"{what}: the last run failed")
         name = os.path.basename(last["path"])
-        demand([] if cluster.current() == name else [f"current names {cluster.current()}"], f"{what}: the last run")
+        for link in ("current", f"current-{KEY}"):
+            named = cluster.current(link)
+            demand([] if named == name else [f"{link} names {named}"], f"{what}: the last run")
         demand(cluster.look(), f"{what}: the last run")
         left = [one for one in cluster.names(hidden=True) if one.startswith(".stage-")] + os.listdir(cluster.scratch)
         demand(left, f"{what}: the last run left")

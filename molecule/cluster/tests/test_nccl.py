@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +16,8 @@ from testinfra.host import Host
 On = Callable[[str], Host]
 Play = Callable[..., subprocess.CompletedProcess[str]]
 
-HOME = "/fsx/nccl/current"
+KIND = f"cuda13-{os.uname().machine}"
+HOME = f"/fsx/nccl/current-{KIND}"
 LINKER = "/etc/ld.so.conf.d/00-pcluster-postboot-nccl.conf"
 HOOK = "/etc/enroot/hooks.d/70-nccl-shared.sh"
 GPU = "gpu-st-p5-1"
@@ -81,10 +83,12 @@ def test_the_real_library_is_published_once(on: On, name: str) -> None:
     host = on(name)
     pins = json.loads(host.check_output("curl -sf http://mirror/pins.json"))
     version = pins["nccl"]["version"]
-    machine = host.check_output("uname -m")
-    assert host.check_output(f"readlink {HOME}") == f"{version}-cuda13-{machine}"
+    # By the well-known name, and by the one that nodes of this kind go by.
+    for link in (HOME, "/fsx/nccl/current"):
+        assert host.check_output(f"readlink {link}") == f"{version}-{KIND}"
     manifest = json.loads(host.file(f"{HOME}/manifest.json").content_string)
     assert (manifest["builder"], manifest["inputs"]["method"]) == (host.check_output("hostname"), "package")
+    assert (manifest["key"], manifest["cluster"]) == (KIND, "main" if name == "head" else "el")
     assert manifest["files"]["lib/libnccl.so"] == {"link": "libnccl.so.2"}
     # NVIDIA's own file, and its headers down to the deepest.
     assert manifest["files"]["lib/libnccl.so.2"]["size"] > 100 << 20
@@ -198,6 +202,16 @@ def test_from_source(on: On, play: Play) -> None:
         assert done.returncode == 0, done.stdout
         assert head.check_output(f"readlink {HOME}").startswith(f"{pins['version']}-cuda13-")
         assert on(GPU).check_output("env -i /usr/bin/python3 -I -c %s", PROBE.replace("nccl.ncclGetU", "#")).split()
+        # Another cluster, whose CUDA differs, has a link of its own, and switches nobody else's.
+        second = {"nccl_cuda": 12, "common_node_overrides": {"cluster": "second"}}
+        done = play("--tags", "nccl", "--limit", "head", "-e", given, "-e", json.dumps(second))
+        assert done.returncode == 0, done.stdout
+        assert "current is cluster main's, " in done.stdout
+        other = HOME.replace("cuda13", "cuda12")
+        assert "-cuda12-" in head.check_output(f"readlink {other}")
+        assert head.check_output("readlink /fsx/nccl/current") == head.check_output(f"readlink {HOME}")
+        assert f"{other}/lib" in as_user(head, "alice", "echo $LD_LIBRARY_PATH").stdout.split(":")[0]
+        assert f"{HOME}/lib" in as_user(on(GPU), "alice", "echo $LD_LIBRARY_PATH").stdout.split(":")[0]
         # The one before lies beside it, and a node that wants that one is told.
         assert head.file(f"/fsx/nccl/{before}/manifest.json").exists
         done = play("--tags", "nccl", "--limit", GPU)
@@ -207,7 +221,7 @@ def test_from_source(on: On, play: Play) -> None:
     done = play(*ONE)
     assert done.returncode == 0, done.stdout
     assert head.check_output(f"readlink {HOME}") == before
-    head.check_output(f"rm -r /fsx/nccl/{pins['version']}-cuda13-*")
+    head.check_output(f"rm -r /fsx/nccl/{pins['version']}-cuda1[23]-* {HOME.replace('cuda13', 'cuda12')}")
 
 
 def test_an_image_build_has_nothing_to_do(play: Play) -> None:

@@ -145,6 +145,8 @@ def test_the_known_scripts(on: On) -> None:
     )
     assert [line.split(" published already: ")[0] for line in done.stdout.splitlines()] == ["NCCL is", "nccl-tests are"]
     done = as_user(head, "alice", f"{SCRIPTS}/install-nccl-shared.sh v2.28.7-1")
+    assert (done.rc, done.stderr.split("; ")[0]) == (2, "found no sha256 of nccl 2.28.7")
+    done = as_user(head, "alice", f"{SCRIPTS}/install-nccl-shared.sh v2.28.7-1 --sha256 {'0' * 64}")
     assert done.rc == 3
     assert done.stderr.startswith("the NCCL in /fsx/nccl is ")
     assert "--tags aws_ofi_nccl,nccl -e nccl_version=2.28.7" in done.stderr

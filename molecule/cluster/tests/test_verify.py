@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -92,6 +93,15 @@ def test_a_busy_partition_is_skipped_and_named(on: On, play: Play) -> None:
     assert result.returncode != 0
 
 
+def test_another_version_than_site_was_run_for_is_named(on: On, play: Play) -> None:
+    result = verify(play, verify_stages=["nodes"], verify_partitions=["cpu"], node_exporter_version="9.9.9")
+    assert result.returncode != 0
+    assert results(on("head"))[("cpu", "versions")] == "failed"
+    assert re.search(
+        r"node_exporter was last run for \S+ on cpu-st-c5-1, wanted is 9\.9\.9; run site there", result.stdout
+    )
+
+
 def test_a_check_submits_nothing(on: On, play: Play) -> None:
     before = on("head").check_output(f"stat --format=%Y {REPORT}")
     assert play("--limit", "head", "--check", name="verify").returncode == 0
@@ -101,7 +111,7 @@ def test_a_check_submits_nothing(on: On, play: Play) -> None:
 def test_without_a_head_node(play: Play) -> None:
     result = play("--limit", "cpu-st-c5-1", name="verify")
     assert result.returncode != 0
-    assert "found no head node among cpu-st-c5-1; needed: one" in result.stdout
+    assert "cluster main was not verified: found no head node among cpu-st-c5-1; needed: its own" in result.stdout
 
 
 # NCCL
@@ -129,7 +139,7 @@ def test_nccl_is_measured_and_compared(on: On, play: Play, tmp_path: Path) -> No
     logs = on("head").check_output("tail -n 20 /fsx/nccl-tests/results/verify-*/gpu/container-*")
     assert result.returncode == 0, result.stdout[-3000:] + logs
     found = results(on("head"))
-    for check in ("last run", "exporters", "efa", "all_reduce on one node", "all_reduce on 2 nodes"):
+    for check in ("last run", "versions", "exporters", "efa", "all_reduce on one node", "all_reduce on 2 nodes"):
         assert found[("gpu", check)] == "ok", check
     assert found[("gpu", "alltoall on one node")] == "unknown"
     for check in ("EFA is selected on 2 nodes", "all_reduce in a container", "EFA is selected in a container"):

@@ -99,7 +99,7 @@ def test_how_it_is_built(variables: Variables) -> None:
     configure, make, install, copy = value("__aws_ofi_nccl_steps")
     assert configure == [
         "{source}/configure",
-        "--prefix=/fsx/aws-ofi-nccl/current",
+        "--prefix=/fsx/aws-ofi-nccl/current-x86_64",
         "--with-libfabric=/usr",
         "--with-cuda=/usr/local/cuda",
         "--enable-platform-aws",
@@ -108,7 +108,7 @@ def test_how_it_is_built(variables: Variables) -> None:
     assert make == ["make", "--jobs={jobs}"]
     # What is installed below another root is where the copy looks for it.
     assert install[-1] == "DESTDIR={scratch}/installed"
-    assert copy[-2:] == ["{scratch}/installed/fsx/aws-ofi-nccl/current/.", "{stage}/"]
+    assert copy[-2:] == ["{scratch}/installed/fsx/aws-ofi-nccl/current-x86_64/.", "{stage}/"]
     assert value("__aws_ofi_nccl_environment")["LD_RUN_PATH"] == "/usr/lib:/usr/lib64"
     assert value("__aws_ofi_nccl_release") == "1.21.1-x86_64"
 

@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from ansible_collections.pcluster.postboot.plugins.action import check_variables
 
 Value = Callable[[str], Any]
 Variables = Callable[..., Value]
+NCCL, PLUGIN = "nccl/current-cuda13-x86_64", "aws-ofi-nccl/current-x86_64"
 SHELLS = [shell for shell in ("dash", "bash", "zsh") if any(Path(f, shell).exists() for f in ("/bin", "/usr/bin"))]
 
 
@@ -190,7 +194,7 @@ def test_only_who_builds_needs_a_hash_and_only_that_of_its_method(kind: str, met
 
 
 def test_why_a_node_has_none(variables: Variables) -> None:
-    seen = {"published": False, "why": "NCCL 2.32.3-cuda13-x86_64 is not in /fsx/nccl yet", "changed": False}
+    seen = {"published": False, "why": "NCCL 2.32.3-cuda13-x86_64 is not in /fsx/nccl yet", "building": ""}
     hosts = {"one": {"ansible_facts": {"pcluster": {"node_type": "compute", "node_name": "n", "cluster": "main"}}}}
     head = {"ansible_facts": {"pcluster": {"node_type": "head", "node_name": "h", "cluster": "main"}}}
     play: dict[str, Any] = {"ansible_play_hosts_all": ["one"], "hostvars": hosts, "__nccl_seen": seen}
@@ -198,6 +202,11 @@ def test_why_a_node_has_none(variables: Variables) -> None:
         f"{seen['why']}, and 600 s were waited for it; needed is that the head node publishes it: run the playbook "
         "there, with the same variables"
     )
+    # One that is at it is waited for much longer.
+    building = {**play, "__nccl_seen": {**seen, "building": "ip-10-0-0-6 (pid 17)"}}
+    assert ", and 21600 s were waited for it; needed" in variables("compute", 8, **building)("__nccl_missing")
+    boot = variables("compute", 8, common_phase="boot", **play)
+    assert boot("__nccl_missing").startswith(f"{seen['why']}, and a boot waits for nothing; needed is")
     # A head node of this play has had its turn: nobody waits for it. That of another cluster does not count.
     play.update(ansible_play_hosts_all=["one", "h", "unreachable"], hostvars={**hosts, "h": head, "unreachable": {}})
     value = variables("compute", 8, **play)
@@ -205,6 +214,67 @@ def test_why_a_node_has_none(variables: Variables) -> None:
     assert ", and the node that builds has failed in this run; needed" in value("__nccl_missing")
     assert variables("compute", 8, facts={"cluster": "el"}, **play)("__nccl_builder_here") is False
     assert variables("compute", 8, **{**play, "__nccl_seen": {"msg": "gone"}})("__nccl_missing") == "gone"
+
+
+@pytest.mark.parametrize(
+    ("seen", "attempt", "goes_on"),
+    [
+        ({"published": True}, 1, False),
+        ({"published": False, "building": ""}, 60, True),
+        ({"published": False, "building": ""}, 61, False),
+        ({"msg": "the file system is not there"}, 60, True),
+        ({"msg": "the file system is not there"}, 61, False),
+        ({"published": False, "building": "ip-10-0-0-6 (pid 17)"}, 2000, True),
+    ],
+)
+def test_who_is_seen_building_is_waited_for(
+    variables: Variables, repo: Path, seen: dict[str, Any], attempt: int, goes_on: bool
+) -> None:
+    block = yaml.safe_load((repo / "roles/nccl/tasks/configure.yml").read_text())[0]["block"]
+    (task,) = [task for task in block if "until" in task]
+    play = {"ansible_play_hosts_all": [], "__nccl_seen": {**seen, "attempts": attempt}}
+    value = variables("compute", 8, common_phase="later", **play)
+    assert value(task["until"].strip()) is not goes_on
+    assert int(value(task["retries"].strip("{} "))) * int(value(task["delay"].strip("{} "))) == 21600
+    boot = variables("compute", 8, common_phase="boot", **play)
+    assert int(boot(task["retries"].strip("{} "))) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "says"),
+    [
+        ("compute", {"nccl_method": "source"}, True),
+        ("compute", {}, False),  # that takes seconds
+        ("head", {"nccl_method": "source"}, False),
+        ("compute", {"nccl_method": "source", "ansible_play_hosts_all": ["one"]}, False),  # it looks again and again
+    ],
+)
+def test_who_waits_for_hours_says_so_before(
+    variables: Variables, repo: Path, kind: str, more: dict[str, Any], says: bool
+) -> None:
+    head = {"ansible_facts": {"pcluster": {"node_type": "head", "node_name": "h", "cluster": "main"}}}
+    first, second, *_more = yaml.safe_load((repo / "roles/nccl/tasks/main.yml").read_text())
+    assert (first["ansible.builtin.import_tasks"], second["name"]) == ("announce.yml", "Publish")
+    play = {"ansible_play_hosts_all": ["one", "h"], "hostvars": {"one": {}, "h": head}, **more}
+    value = variables(kind, 8, cuda="13.0", **play)
+    assert all(value(condition) for condition in first["when"]) is says
+    (task,) = yaml.safe_load((repo / "roles/nccl/tasks/announce.yml").read_text())
+    args = task["pcluster.postboot.shared_build"]
+    assert (args["builder"], args["wait"], args["silence"]) == (False, 0, "{{ nccl_build_timeout }}")
+
+
+def test_what_is_remembered_is_what_a_user_has_set(repo: Path) -> None:
+    """With the lookup itself, as Ansible finds it."""
+    tests = repo / "tests/unit/roles"
+    secret = {"common_mirrors": ["https://user:secret@mirror"], "common_phase": "boot", "nccl_jobs": 4}
+    line = ["ansible", "localhost", "-m", "ansible.builtin.debug", "-a", "msg={{ __nccl_remembered }}", "-e"]
+    given = {**secret, **yaml.safe_load((repo / "roles/nccl/vars/main.yml").read_text())}
+    path = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(repo / ".venv/collections")}
+    path["PATH"] = f"{Path(sys.executable).parent}:{path['PATH']}"
+    done = subprocess.run([*line, json.dumps(given)], env=path, cwd=tests, text=True, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stdout
+    told = json.loads(json.loads(done.stdout[done.stdout.index("{") :])["msg"])
+    assert told == {"common_mirrors": ["https://user:secret@mirror"], "nccl_jobs": 4}
 
 
 # What users source
@@ -215,11 +285,11 @@ def shared(tmp_path: Path, variables: Variables, repo: Path) -> Callable[..., Pa
     """shared(**more) lays out what a cluster shares, renders the role's templates, and returns the folder."""
 
     def lay_out(**more: Any) -> Path:
-        for folder in ("nccl/current/lib", "aws-ofi-nccl/current/lib", "amazon/efa/lib", "amazon/ofi-nccl/lib"):
-            (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / "nccl/current/lib/libnccl.so.2").write_text("")
+        for folder in (NCCL, "nccl/current", PLUGIN, "amazon/efa", "amazon/ofi-nccl"):
+            (tmp_path / folder / "lib").mkdir(parents=True)
+        (tmp_path / NCCL / "lib/libnccl.so.2").write_text("")
         linker = tmp_path / "linker.conf"
-        linker.write_text(f"{tmp_path}/nccl/current/lib\n{tmp_path}/aws-ofi-nccl/current/lib\n")
+        linker.write_text(f"# ours\n{tmp_path}/{NCCL}/lib\n{tmp_path}/{PLUGIN}/lib\n")
         places = {"__nccl_amazon": str(tmp_path / "amazon"), "__nccl_linker_file": str(linker)}
         value = variables(common_shared_dir=str(tmp_path), **places, **more)
         for name, place in (
@@ -235,10 +305,15 @@ def shared(tmp_path: Path, variables: Variables, repo: Path) -> Callable[..., Pa
     return lay_out
 
 
-def sourced(folder: Path, shell: str, before: str = ":", times: int = 2) -> dict[str, str]:
+def sourced(folder: Path, shell: str, before: str = ":", times: int = 2, **more: str) -> dict[str, str]:
     script = f"set -eu; {before}; " + f". {folder}/nccl-shared.sh; " * times + "env"
     done = subprocess.run(
-        [shell, "-c", script], env={"PATH": os.environ["PATH"]}, text=True, capture_output=True, timeout=30, check=True
+        [shell, "-c", script],
+        env={"PATH": os.environ["PATH"], **more},
+        text=True,
+        capture_output=True,
+        timeout=30,
+        check=True,
     )
     assert done.stderr == ""
     return dict(line.split("=", 1) for line in done.stdout.splitlines())
@@ -247,10 +322,10 @@ def sourced(folder: Path, shell: str, before: str = ":", times: int = 2) -> dict
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_shell_finds_it(shared: Callable[..., Path], shell: str) -> None:
     folder = shared(nccl_environment={"NCCL_SOCKET_IFNAME": "^docker,lo", "ODD": 'it\'s "$HOME"', "NOT": None})
-    ours = f"{folder}/nccl/current/lib:{folder}/aws-ofi-nccl/current/lib"
+    ours = f"{folder}/{NCCL}/lib:{folder}/{PLUGIN}/lib"
     found = sourced(folder, shell)
     assert found["LD_LIBRARY_PATH"] == ours  # without a colon at its end, which would mean the current directory
-    assert found["NCCL_HOME"] == f"{folder}/nccl/current"
+    assert found["NCCL_HOME"] == f"{folder}/{NCCL}"
     assert (found["NCCL_SOCKET_IFNAME"], found["ODD"]) == ("^docker,lo", 'it\'s "$HOME"')
     # Nothing of its own is left behind.
     assert {name for name in found if name.startswith(("NCCL", "_nccl", "NOT"))} == {"NCCL_HOME", "NCCL_SOCKET_IFNAME"}
@@ -262,12 +337,61 @@ def test_a_shell_finds_it(shared: Callable[..., Path], shell: str) -> None:
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_shell_without_efa_or_without_the_file_system(shared: Callable[..., Path], shell: str) -> None:
     folder = shared()
-    (folder / "linker.conf").write_text(f"{folder}/nccl/current/lib\n")  # this node's own plugin is newer, or none is
-    assert sourced(folder, shell)["LD_LIBRARY_PATH"] == f"{folder}/nccl/current/lib"
-    (folder / "nccl/current").rename(folder / "nccl/other")
+    (folder / "linker.conf").write_text(f"{folder}/{NCCL}/lib\n")  # this node's own plugin is newer, or none is
+    assert sourced(folder, shell)["LD_LIBRARY_PATH"] == f"{folder}/{NCCL}/lib"
+    (folder / NCCL).rename(folder / "nccl/other")
     assert "LD_LIBRARY_PATH" not in sourced(folder, shell)
     (folder / "nccl").rename(folder / "gone")
     assert "LD_LIBRARY_PATH" not in sourced(folder, shell)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_node_says_which_of_several_it_is(shared: Callable[..., Path], shell: str) -> None:
+    """Clusters with another CUDA or architecture share the file, and a job may come from a node of another kind."""
+    folder = shared()
+    other = f"{folder}/nccl/current-cuda12-x86_64"
+    (folder / "nccl/current-cuda12-x86_64/lib").mkdir(parents=True)
+    found = sourced(folder, shell, NCCL_HOME=other)
+    assert found["NCCL_HOME"] == f"{folder}/{NCCL}"
+    assert other not in found["LD_LIBRARY_PATH"]
+    assert sourced(folder, shell, NCCL_HOME="/mine")["NCCL_HOME"] == "/mine"
+    # In a container, where there is no such file, the hook has said it; on a node without NCCL nobody has.
+    (folder / "linker.conf").unlink()
+    found = sourced(folder, shell, NCCL_HOME=other)
+    assert (found["NCCL_HOME"], found["LD_LIBRARY_PATH"]) == (other, f"{other}/lib")
+    found = sourced(folder, shell)
+    assert (found["NCCL_HOME"], found["LD_LIBRARY_PATH"]) == (f"{folder}/nccl/current", f"{folder}/nccl/current/lib")
+
+
+def test_what_is_shared_is_the_same_for_all_clusters(variables: Variables, repo: Path) -> None:
+    text = (repo / "roles/nccl/templates/setup-nccl-env.sh.j2").read_text()
+    assert variables(cuda="12.4")(text) == variables(cuda="13.0", facts={"architecture": "aarch64"})(text)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_file_system_that_hangs_holds_no_shell(shared: Callable[..., Path], shell: str) -> None:
+    folder = shared(__nccl_patience=1)
+    setup = folder / "nccl/setup-nccl-env.sh"
+    setup.unlink()
+    os.mkfifo(setup)  # whoever opens it waits
+    begun = time.monotonic()
+    assert "NCCL_HOME" not in sourced(folder, shell, times=1)
+    assert 0.9 < time.monotonic() - begun < 3
+
+
+def test_it_costs_a_login_little(shared: Callable[..., Path]) -> None:
+    """Some 4 ms were measured; a busy machine has its room."""
+    folder = shared()
+    loops = {
+        name: f"for i in 1 2 3 4 5 6 7 8 9 10; do . {folder}/{name}; done"
+        for name in ("nccl-shared.sh", "nccl/setup-nccl-env.sh")
+    }
+    took = {}
+    for name, script in loops.items():
+        begun = time.monotonic()
+        subprocess.run(["bash", "-c", script], timeout=60, check=True)
+        took[name] = time.monotonic() - begun
+    assert took["nccl-shared.sh"] - took["nccl/setup-nccl-env.sh"] < 10 * 0.05
 
 
 # What a container gets
@@ -294,9 +418,7 @@ def hook(
 
 def test_a_container_gets_it_when_its_job_says_so(shared: Callable[..., Path]) -> None:
     folder = shared()
-    libraries = [
-        f"{folder}/{at}/lib" for at in ("nccl/current", "aws-ofi-nccl/current", "amazon/ofi-nccl", "amazon/efa")
-    ]
+    libraries = [f"{folder}/{at}/lib" for at in (NCCL, PLUGIN, "amazon/ofi-nccl", "amazon/efa")]
     mounts, environ, done = hook(
         folder, "LD_LIBRARY_PATH=/a\nLD_LIBRARY_PATH=/image\nNCCL_DEBUG=INFO\n", NCCL_SHARED="1"
     )
@@ -307,7 +429,8 @@ def test_a_container_gets_it_when_its_job_says_so(shared: Callable[..., Path]) -
     # What the image or the job has set, stays.
     assert (environ["NCCL_DEBUG"], environ["NCCL_SOCKET_IFNAME"]) == ("INFO", "^docker,lo,veth")
     _mounts, environ, _done = hook(folder, "", NCCL_SHARED="1", NCCL_SOCKET_IFNAME="eth0")
-    assert environ == {"LD_LIBRARY_PATH": ":".join(libraries), "NCCL_DEBUG": "WARN"}
+    home = f"{folder}/{NCCL}"
+    assert environ == {"LD_LIBRARY_PATH": ":".join(libraries), "NCCL_DEBUG": "WARN", "NCCL_HOME": home}
 
 
 def test_a_container_of_any_other_job_gets_nothing(shared: Callable[..., Path]) -> None:
@@ -323,8 +446,8 @@ def test_a_container_on_a_node_without_efa_or_without_nccl(shared: Callable[...,
     (folder / "amazon/efa").rmdir()
     mounts, environ, _done = hook(folder, "", NCCL_SHARED="1")
     assert [line.split()[0] for line in mounts] == [f"{folder}/nccl"]
-    assert environ["LD_LIBRARY_PATH"] == f"{folder}/nccl/current/lib"
-    (folder / "nccl/current/lib/libnccl.so.2").unlink()
+    assert environ["LD_LIBRARY_PATH"] == f"{folder}/{NCCL}/lib"
+    (folder / NCCL / "lib/libnccl.so.2").unlink()
     mounts, _environ, done = hook(folder, "", NCCL_SHARED="1")
     assert (mounts, done.returncode) == ([], 1)
-    assert done.stderr.startswith(f"[ERROR] NCCL_SHARED is 1, and {folder}/nccl/current/lib/libnccl.so.2 is not there")
+    assert done.stderr.startswith(f"[ERROR] NCCL_SHARED is 1, and {folder}/{NCCL}/lib/libnccl.so.2 is not there")

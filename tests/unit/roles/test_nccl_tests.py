@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ Variables = Callable[..., Callable[[str], Any]]
 Done = subprocess.CompletedProcess[str]
 PHASES = ("phase1-baseline", "phase2-multinode", "phase3-workload", "phase4-optimization")
 JOBS = [f"{phase}{end}.sbatch" for phase in PHASES for end in ("", "-container")]
+SHA256 = "0123456789abcdef" * 4
 # What would switch off what NCCL and AWS' plugin know better (or is an old name of it).
 HARMFUL = ("NCCL_PROTO", "NCCL_ALGO", "NCCL_MIN_NRINGS", "RDMAV_FORK_SAFE", "NCCL_BUFFSIZE")
 
@@ -102,10 +105,10 @@ def test_how_it_is_built(variables: Variables) -> None:
     value = variables(__nccl_tests_mpi_there={"stat": {"exists": True, "isdir": True}})
     make = value("__nccl_tests_steps")[0]
     assert make[:4] == ["make", "--directory={source}", "--jobs={jobs}", "src.build"]
-    assert {"MPI=1", "MPI_HOME=/opt/amazon/openmpi", "NCCL_HOME=/fsx/nccl/current"} <= set(make)
+    assert {"MPI=1", "MPI_HOME=/opt/amazon/openmpi", "NCCL_HOME=/fsx/nccl/current-cuda13-x86_64"} <= set(make)
     assert "BUILDDIR={scratch}/build" in make
     assert value("__nccl_tests_inputs")["mpi"] == "/opt/amazon/openmpi"
-    assert value("__nccl_tests_environment")["LD_RUN_PATH"].split(":")[0] == "/fsx/nccl/current/lib"
+    assert value("__nccl_tests_environment")["LD_RUN_PATH"].split(":")[0] == "/fsx/nccl/current-cuda13-x86_64/lib"
     without = variables(__nccl_tests_mpi_there={"stat": {"exists": False}})
     assert "MPI=0" in without("__nccl_tests_steps")[0]
     assert without("__nccl_tests_inputs")["mpi"] == ""
@@ -139,17 +142,18 @@ class Cluster:
     """A shared directory with the role's files, and programs that stand for Slurm's and Ansible's."""
 
     def __init__(self, top: Path, variables: Variables, mpi: bool = True) -> None:
-        self.top, self.shared, self.fake = top, top / "fsx", top / "bin"
+        self.top, self.shared, self.fake, self.mpi = top, top / "fsx", top / "bin", mpi
         self.scripts, self.results = self.shared / "nccl", self.shared / "nccl-tests/results"
         for folder in (self.scripts, self.results, self.fake, self.shared / "containers"):
             folder.mkdir(parents=True)
         there = {"stat": {"exists": mpi, "isdir": mpi}}
         given = {"common_shared_dir": str(self.shared), "__nccl_tests_mpi_there": there}
+        given["__nccl_tests_memory"] = str(top / "remembered.json")
         self.files = {one["path"]: one for one in variables(**given)("__nccl_tests_files")}
         for name, one in self.files.items():
             (self.scripts / name).write_text(one["content"])
             (self.scripts / name).chmod(int(one["mode"], 8))
-        (self.scripts / "setup-nccl-env.sh").write_text(f"export NCCL_HOME={self.scripts}/current NCCL_DEBUG=WARN\n")
+        self.node("cuda13-x86_64")
         self.program("scontrol", 'printf "%s\\n" n1 n2')
         self.program("srun", SRUN.format(top=top))
         (top / "sizes").write_text("1048576 16777216\n")
@@ -159,14 +163,22 @@ class Cluster:
         (self.fake / name).chmod(0o755)
 
     def publish(self, root: str, release: str, *files: str) -> None:
-        for file in ("manifest.json", *files):
+        for file in files:
             path = self.shared / root / release / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("#!/bin/sh\n")
             path.chmod(0o755)
-        link = self.shared / root / "current"
-        link.unlink(missing_ok=True)
-        link.symlink_to(release)
+        manifest = {"inputs": {"mpi": "/opt/amazon/openmpi" if self.mpi else ""}}
+        (self.shared / root / release / "manifest.json").write_text(json.dumps(manifest, indent=2))
+        for name in ("current", f"current-{release.split('-', 1)[1]}"):
+            link = self.shared / root / name
+            link.unlink(missing_ok=True)
+            link.symlink_to(release)
+
+    def node(self, key: str) -> None:
+        """Be a node for which something is called current-<key>; an empty one is a node that is configured later."""
+        home = f"export NCCL_HOME={self.scripts}/current-{key} NCCL_DEBUG=WARN" if key else ":"
+        (self.scripts / "setup-nccl-env.sh").write_text(f"{home}\n")
 
     def run(self, name: str, *words: str, **environment: str) -> Done:
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "NCCL_", "FI_"))}
@@ -359,17 +371,34 @@ def test_more_gpus_than_cores(cluster: Cluster) -> None:
         ("2.32.3 1.21.1", 0, "NCCL is published already"),
         ("v2.32.3-1 v1.21.1-aws {shared}", 0, "NCCL is published already"),
         (
-            "v2.28.7-1 v1.17.2-aws",
+            "v2.28.7-1 v1.17.2-aws --sha256 {sha} --ofi-sha256 {sha}",
             3,
-            "the NCCL in {nccl} is 2.32.3-cuda13-x86_64, not 2.28.7-1; there is no aws-ofi-nccl 1.17.2",
+            "the NCCL in {nccl} is 2.32.3-cuda13-x86_64, not 2.28.7; there is no aws-ofi-nccl 1.17.2",
         ),
-        ("2.32.3 1.21.1 /elsewhere", 3, "there is no NCCL in /elsewhere/nccl"),
+        ("2.32.3 1.21.1 /elsewhere --sha256 {sha} --ofi-sha256 {sha}", 3, "there is no NCCL in /elsewhere/nccl"),
+        (
+            "2.28.7",
+            2,
+            "found no sha256 of nccl 2.28.7; needed: install-nccl-shared.sh … --sha256 HEX "
+            "(https://pypi.org/project/nvidia-nccl-cu13/2.28.7/#files tells it)",
+        ),
+        (
+            "2.32.3 1.17.2",
+            2,
+            "found no sha256 of aws_ofi_nccl 1.17.2; needed: install-nccl-shared.sh … --ofi-sha256 HEX",
+        ),
+        (
+            "2.28.7 --sha256 sha:1",
+            2,
+            "--sha256: found sha:1; needed: the 64 hexadecimal digits of the sha256 of nccl 2.28.7",
+        ),
+        ("2.28.7 --sha256", 2, "--sha256: found none; needed: "),
         ("--help", 2, "usage: install-nccl-shared.sh [NCCL_VERSION"),
     ],
 )
 def test_install_nccl_shared_without_ansible(cluster: Cluster, words: str, code: int, says: str) -> None:
     cluster.publish("aws-ofi-nccl", "1.21.1-x86_64", "lib/libnccl-net.so")
-    where = {"nccl": cluster.scripts, "shared": cluster.shared}
+    where = {"nccl": cluster.scripts, "shared": cluster.shared, "sha": SHA256}
     done = cluster.run("install-nccl-shared.sh", *words.format(**where).split())
     assert done.returncode == code
     (line,) = (done.stdout + done.stderr).splitlines()
@@ -380,18 +409,27 @@ def test_install_nccl_shared_without_ansible(cluster: Cluster, words: str, code:
             in line
         )
         assert ("-e nccl_version=2.28.7 " in f"{line} ") == ("v2.28.7-1" in words)
+        # As it stands it can be pasted into a shell.
+        shown = ["bash", "-c", f"printf '%s\\n' {line.split('run: ')[1]}"]
+        again = subprocess.run(shown, text=True, capture_output=True, timeout=60, check=True)
+        assert {"nccl_cu13_sha256": {os.uname().machine: SHA256}} in [
+            json.loads(word) for word in again.stdout.splitlines() if word.startswith("{")
+        ]
 
 
 def test_with_ansible_the_roles_run(cluster: Cluster) -> None:
     cluster.program("ansible-galaxy", 'echo "pcluster.postboot 0.1.0"')
     cluster.program("ansible-playbook", 'echo "$@"')
     begin = "-c local -i localhost, pcluster.postboot.site --tags"
-    done = cluster.run("install-nccl-shared.sh", "v2.30.7-1", "--", "-e", "nccl_method=source")
-    assert done.stdout == f"{begin} aws_ofi_nccl,nccl -e nccl_version=2.30.7-1 -e nccl_method=source\n"
-    done = cluster.run("install-nccl-shared.sh", "v2.28.7-1", "v1.17.2-aws", "/fsx2")
+    done = cluster.run("install-nccl-shared.sh", "v2.30.7-1", "--sha256", SHA256, "--", "-e", "nccl_method=source")
+    pinned = f'-e nccl_version=2.30.7-1 -e {{"nccl_source_sha256":{{"noarch":"{SHA256}"}}}}'
+    assert done.stdout == f"{begin} aws_ofi_nccl,nccl {pinned} -e nccl_method=source\n"
+    hashes = ("--ofi-sha256", SHA256, "--", "-e", "@nccl_sha256.yml")
+    done = cluster.run("install-nccl-shared.sh", "v2.28.7-1", "v1.17.2-aws", "/fsx2", *hashes)
     assert done.stdout == (
-        f"{begin} aws_ofi_nccl,nccl -e aws_ofi_nccl_version=1.17.2 -e aws_ofi_nccl_build=always -e nccl_version=2.28.7 "
-        "-e common_shared_dir=/fsx2\n"
+        f"{begin} aws_ofi_nccl,nccl -e nccl_version=2.28.7 -e aws_ofi_nccl_version=1.17.2 "
+        f'-e {{"aws_ofi_nccl_sha256":{{"noarch":"{SHA256}"}}}} -e aws_ofi_nccl_build=always -e common_shared_dir=/fsx2 '
+        "-e @nccl_sha256.yml\n"
     )
     assert cluster.run("install-nccl-tests.sh", "--", "--check").stdout == f"{begin} nccl_tests --check\n"
     # Ansible alone will not do.
@@ -399,10 +437,76 @@ def test_with_ansible_the_roles_run(cluster: Cluster) -> None:
     assert cluster.run("install-nccl-tests.sh").stdout.startswith("nccl-tests are published already: ")
 
 
+def test_what_was_set_for_the_last_run_is_set_again(cluster: Cluster) -> None:
+    cluster.program("ansible-galaxy", 'echo "pcluster.postboot 0.1.0"')
+    cluster.program("ansible-playbook", 'echo "$@"')
+    remembered = cluster.top / "remembered.json"
+    given = {"nccl_method": "source", "nccl_version": "2.29.2-1", "nccl_source_sha256": {"noarch": SHA256}}
+    remembered.write_text(json.dumps(given, indent=4))
+    told = f"-c local -i localhost, pcluster.postboot.site -e @{remembered} --tags"
+    assert cluster.run("install-nccl-shared.sh").stdout == f"{told} aws_ofi_nccl,nccl\n"
+    assert cluster.run("install-nccl-tests.sh").stdout == f"{told} nccl_tests\n"
+    # What is remembered has its hash; anything else has none, and the source is what it is made of.
+    assert cluster.run("install-nccl-shared.sh", "v2.29.2-1").stdout.endswith("nccl -e nccl_version=2.29.2-1\n")
+    assert "HEX (that of v2.30.7-1.tar.gz)" in cluster.run("install-nccl-shared.sh", "v2.30.7-1").stderr
+    cluster.node("")
+    remembered.write_text('{\n    "nccl_cuda": 12\n}')
+    done = cluster.run("install-nccl-shared.sh", "2.28.7", "--sha256", SHA256)
+    assert f'-e nccl_version=2.28.7 -e {{"nccl_cu12_sha256":{{"{os.uname().machine}":"{SHA256}"}}}}' in done.stdout
+
+
+def test_what_is_remembered_is_for_root(cluster: Cluster) -> None:
+    cluster.program("ansible-galaxy", 'echo "pcluster.postboot 0.1.0"')
+    cluster.program("ansible-playbook", 'echo "$@"')
+    (cluster.top / "remembered.json").write_text("{}")
+    with tempfile.TemporaryDirectory() as name:  # where another user may go
+        copy = Path(name) / "copy"
+        shutil.copytree(cluster.top, copy, symlinks=True)
+        script = copy / "fsx/nccl/install-nccl-shared.sh"
+        script.write_text(script.read_text().replace(str(cluster.top), str(copy)))
+        (copy / "remembered.json").chmod(0)
+        Path(name).chmod(0o755)
+        copy.chmod(0o755)
+        path = {"PATH": f"{copy}/bin:/usr/bin:/bin"}
+        who = 65534 if os.getuid() == 0 else None
+        done = subprocess.run([script], env=path, user=who, text=True, capture_output=True, timeout=60, check=False)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert (
+            done.stderr
+            == f"{copy}/remembered.json is for root alone, and has the variables of the last run: sudo {script}\n"
+        )
+
+
+def test_each_node_has_what_is_for_its_cuda(cluster: Cluster) -> None:
+    """Two clusters share the files, and nothing else."""
+    cluster.publish("nccl-tests", "2.19.6-cuda12-x86_64", "bin/all_reduce_perf")
+    cluster.publish("nccl", "2.29.2-cuda12-x86_64", "lib/libnccl.so.2")
+    for key, version in (("cuda13-x86_64", "2.32.3"), ("cuda12-x86_64", "2.29.2")):
+        cluster.node(key)
+        assert f"/nccl/{version}-{key};" in cluster.run("install-nccl-shared.sh").stdout
+        assert f"/nccl-tests/2.19.6-{key}/bin;" in cluster.run("install-nccl-tests.sh").stdout
+        done = cluster.job("phase1-baseline.sbatch")
+        assert f"# nccl-tests 2.19.6-{key}, NCCL {version}-{key}\n" in done.stdout
+        assert (
+            f"{cluster.shared}/nccl-tests/current-{key}/bin/all_reduce_perf"
+            in cluster.calls()[-1] + cluster.calls()[-12]
+        )
+    # A node that nobody has configured has what is called current.
+    cluster.node("")
+    assert "/nccl/2.29.2-cuda12-x86_64;" in cluster.run("install-nccl-shared.sh").stdout
+    assert cluster.job("phase1-baseline.sbatch").returncode == 0
+
+
+def test_nothing_of_one_cluster_is_in_the_shared_files(variables: Variables, tmp_path: Path) -> None:
+    one = variables(cuda="12.4", __nccl_tests_mpi_there={"stat": {"exists": True, "isdir": True}})
+    other = variables(cuda="13.0", __nccl_tests_mpi_there={"stat": {"exists": False}})
+    assert one("__nccl_tests_files") == other("__nccl_tests_files")
+
+
 def test_install_nccl_tests_without_ansible(cluster: Cluster) -> None:
     done = cluster.run("install-nccl-tests.sh")
     assert (done.returncode, done.stderr) == (0, "")
-    (cluster.shared / "nccl-tests/current").unlink()
+    (cluster.shared / "nccl-tests/current-cuda13-x86_64").unlink()
     done = cluster.run("install-nccl-tests.sh")
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith(f"there are no nccl-tests in {cluster.shared}/nccl-tests; on the machine")
@@ -440,6 +544,6 @@ def test_only_nodes_that_run_are_asked(cluster: Cluster) -> None:
     assert cluster.run("apply-nccl-to-running-nodes.sh").returncode == 0
     done = cluster.run("apply-nccl-to-running-nodes.sh", "b")
     assert done.stdout.startswith("2 running nodes find ")
-    (cluster.scripts / "current").unlink()
+    (cluster.scripts / "current-cuda13-x86_64").unlink()
     done = cluster.run("apply-nccl-to-running-nodes.sh")
     assert (done.returncode, done.stdout) == (3, "")

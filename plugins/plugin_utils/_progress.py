@@ -1,0 +1,112 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Shows how far a long module is: it runs in the background of its node, and the last line of its log is told."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from typing import Any
+
+from ansible import constants as C
+from ansible.errors import AnsibleError
+from ansible.playbook.task import Task
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+FIRST, LONGEST = 30.0, 600.0  # seconds before the first line, and at most between two
+LONGEST_PAUSE = 10.0
+LATE = 30  # seconds after its limit until a module that Ansible has ended counts as lost
+_TOLD = 100  # characters of a line
+display = Display()
+
+
+def last_line(text: str) -> str:
+    """Return the last line that says something, as a terminal would show it in the end."""
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+    lines = [re.split(r"\r+(?=.)", line)[-1].strip() for line in plain.splitlines()]
+    found = next((line for line in reversed(lines) if line), "")
+    return found if len(found) <= _TOLD else f"{found[: _TOLD - 1]}…"
+
+
+def duration(seconds: float) -> str:
+    """Return 1 h 05 min, or 2 min 30 s."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min {rest:02} s"
+
+
+class LongAction(ActionBase):
+    """A module that is followed to its end where its task has `async` and `poll: 0`."""
+
+    _supports_async = True
+    _supports_check_mode = True
+    _supports_diff = True
+
+    def what(self) -> str:
+        """Name what takes long."""
+        raise NotImplementedError
+
+    def logs(self) -> list[str]:
+        """Return where its log may be; the first one that is there counts."""
+        raise NotImplementedError
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Run on the controller."""
+        variables = task_vars or {}
+        result: dict[str, Any] = super().run(tmp, variables)
+        result.update(self._execute_module(task_vars=variables, wrap_async=bool(self._task.async_val)))
+        if self._task.async_val and not self._task.poll and not result.get("failed"):
+            return self._follow(result, variables)
+        return result
+
+    def _follow(self, job: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        begun, pause = time.monotonic(), 1.0
+        told, until_next = begun, FIRST
+        while True:
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+            now = time.monotonic()
+            try:
+                seen = self._status(job, "status", variables)
+                if seen.get("finished"):
+                    self._status(job, "cleanup", variables)
+                    return seen
+                if now - told >= until_next:
+                    told, until_next = now, min(2 * until_next, LONGEST)
+                    self._tell(variables, now - begun)
+            except AnsibleError as error:  # the node may be reachable again a moment later
+                display.vvv(f"{variables.get('inventory_hostname')}: {error}")
+                self._connection.reset()
+            if now - begun > self._task.async_val + LATE:
+                limit = duration(self._task.async_val)
+                where = " or ".join(self.logs())
+                return {"failed": True, "msg": f"{self.what()} did not end within {limit}; look at {where} on the node"}
+
+    def _status(self, job: dict[str, Any], mode: str, variables: dict[str, Any]) -> dict[str, Any]:
+        """Ask as Ansible itself does of a task with `poll`."""
+        args = {"jid": job.get("ansible_job_id"), "mode": mode}
+        task = Task.load({"async_status": args, "check_mode": False, "environment": self._task.environment})
+        handler = self._shared_loader_obj.action_loader.get(
+            "ansible.legacy.async_status",
+            task=task,
+            connection=self._connection,
+            play_context=self._play_context,
+            loader=self._loader,
+            templar=self._templar,
+            shared_loader_obj=self._shared_loader_obj,
+        )
+        try:
+            answer: dict[str, Any] = handler.run(task_vars=variables)
+        finally:
+            handler.cleanup(force=True)
+        return answer
+
+    def _tell(self, variables: dict[str, Any], seconds: float) -> None:
+        if str(C.DEFAULT_STDOUT_CALLBACK).endswith("json"):
+            return
+        files = " ".join(shlex.quote(path) for path in self.logs())
+        line = f'for log in {files}; do if [ -s "$log" ]; then exec tail -c 2000 "$log"; fi; done'
+        said = last_line(str(self._low_level_execute_command(line).get("stdout") or ""))
+        host = variables.get("inventory_hostname")
+        display.display(f"{self.what()} on {host}, {duration(seconds)}: {said or 'its log is still empty'}")

@@ -1,0 +1,160 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Long modules run in the background of a node and are followed to their end; the last line of their log is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleConnectionFailure
+
+from ansible_collections.pcluster.postboot.plugins.action import efa_installer, shared_build
+from ansible_collections.pcluster.postboot.plugins.plugin_utils import _progress
+
+JOB = {"ansible_job_id": "j1", "started": 1, "finished": 0, "changed": True}
+RUNNING, DONE = {"finished": 0}, {"finished": 1, "changed": True, "summary": "EFA 1.50.0"}
+
+
+class Action(efa_installer.ActionModule):
+    """The action, in front of a node that gives the answers of the test; a clock that only moves when it sleeps."""
+
+    def __init__(self, answers: list[Any], log: str = "Building\r 40%\r 41%\n\n", seconds: int = 3000) -> None:
+        self._task = SimpleNamespace(async_val=seconds, poll=0, args={"version": "1.50.0"})
+        self._connection = SimpleNamespace(reset=lambda: self.asked.append("reset"))
+        self.answers, self.log = answers, log
+        self.asked: list[str] = []
+        self.commands: list[str] = []
+
+    def _status(self, job: dict[str, Any], mode: str, variables: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(mode)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return dict(answer)
+
+    def _low_level_execute_command(self, cmd: str, **_more: Any) -> dict[str, Any]:
+        self.commands.append(cmd)
+        return {"stdout": self.log}
+
+    def follow(self) -> dict[str, Any]:
+        return self._follow(dict(JOB), {"inventory_hostname": "gpu-1"})
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    lines: list[str] = []
+    now = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(_progress, "time", clock)
+    monkeypatch.setattr(_progress.display, "display", lines.append)
+    return lines
+
+
+def test_a_short_one_tells_nothing(told: list[str]) -> None:
+    action = Action([RUNNING, RUNNING, DONE])
+    assert action.follow() == DONE
+    assert action.asked == ["status"] * 3 + ["cleanup"]
+    assert told == []
+
+
+def test_a_long_one_tells_less_and_less_often(told: list[str]) -> None:
+    assert Action([RUNNING] * 300 + [DONE]).follow() == DONE
+    assert told[0] == "The installer of EFA 1.50.0 on gpu-1, 0 min 35 s: 41%"
+    minutes = [int(line.split(", ")[1].split()[0]) for line in told]
+    assert minutes[:6] == [0, 1, 3, 7, 15, 25]
+    assert all(later - earlier == 10 for earlier, later in zip(minutes[5:], minutes[6:]))
+    assert len(told) < 10
+
+
+def test_a_connection_that_is_lost_for_a_while_is_no_end(told: list[str]) -> None:
+    action = Action([RUNNING, AnsibleConnectionFailure("gone"), DONE])
+    assert action.follow() == DONE
+    assert action.asked.count("reset") == 1
+
+
+def test_one_that_does_not_end_is_named_with_its_log(told: list[str]) -> None:
+    action = Action([RUNNING], seconds=90, log="")
+    result = action.follow()
+    assert result["failed"]
+    assert len(action.asked) < 20
+    assert result["msg"] == (
+        "The installer of EFA 1.50.0 did not end within 1 min 30 s; look at "
+        "/var/log/pcluster-postboot/efa-installer.log on the node"
+    )
+    assert told[0].endswith(": its log is still empty")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", ""),
+        ("one\n\x1b[32mtwo\x1b[0m\n  \n", "two"),
+        ("10%\r20%\r", "20%"),
+        ("x" * 200, "x" * 99 + "…"),
+    ],
+)
+def test_the_last_line_is_what_a_terminal_shows(text: str, said: str) -> None:
+    assert _progress.last_line(text) == said
+
+
+def test_hours_are_told_as_hours() -> None:
+    assert (_progress.duration(150), _progress.duration(3900)) == ("2 min 30 s", "1 h 05 min")
+
+
+def test_a_build_has_its_log_where_all_see_it_or_on_its_node() -> None:
+    action = shared_build.ActionModule.__new__(shared_build.ActionModule)
+    action._task = SimpleNamespace(args={"name": "NCCL", "root": "/fsx/nccl", "release": "2-x"})
+    assert action.logs() == ["/fsx/nccl/logs/2-x.log", "/var/log/pcluster-postboot/2-x.log"]
+    assert action.what() == "NCCL 2-x"
+
+
+PLAY = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - pcluster.postboot.shared_build:
+        name: X
+        root: "{{ root }}"
+        release: "{{ item }}"
+        inputs: {}
+        source: /
+        steps: [[sh, -c, "echo begun; sleep 0.2; [ {{ item }} = good ] && touch {stage}/x"]]
+      async: 60
+      poll: 0
+      loop: [good, bad]
+      register: built
+      ignore_errors: true
+    - ansible.builtin.copy: {content: "{{ built | to_json }}", dest: "{{ root }}.json"}
+"""
+
+
+def test_ansible_gets_what_the_module_says(tmp_path: Path, repo: Path) -> None:
+    (tmp_path / "play.yml").write_text(PLAY)
+    variables = {"root": str(tmp_path / "x"), "ansible_python_interpreter": sys.executable}
+    line = ["ansible-playbook", "-c", "local", "-i", "one,", str(tmp_path / "play.yml"), "-e", json.dumps(variables)]
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment["ANSIBLE_ASYNC_DIR"] = str(tmp_path / "jobs")
+    environment["ANSIBLE_COLLECTIONS_PATH"] = str(_collections(tmp_path, repo))
+    done = subprocess.run(line, env=environment, text=True, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    good, bad = json.loads((tmp_path / "x.json").read_text())["results"]
+    assert (good["changed"], good["failed"], good["published"]) == (True, False, True)
+    assert good["summary"].startswith("X good, built by ")
+    assert bad["failed"]
+    assert "ended with 1" in bad["msg"]
+    assert "ASYNC" not in done.stdout
+    assert not list((tmp_path / "jobs").iterdir())
+
+
+def _collections(folder: Path, repo: Path) -> Path:
+    link = folder / "ansible_collections/pcluster/postboot"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(repo)
+    return folder
