@@ -93,6 +93,7 @@ class ActionModule(ActionBase):
         plans = checker.run(chosen, node, lambda value: bool(boolean(value, strict=False)))
         if checker.errors:
             return {**result, "failed": True, "msg": "\n".join(checker.errors)}
+        record["phase"] = checker.phase
         record["components"] = {name: plan.as_dict() for name, plan in plans.items()}
         return {**result, "msg": f"{sum(plan.run for plan in plans.values())} of {len(plans)} components will run"}
 

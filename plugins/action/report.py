@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import time
 from collections.abc import Mapping
@@ -14,10 +15,12 @@ from ansible import constants as C
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.pcluster.postboot.plugins.module_utils import _run
 from ansible_collections.pcluster.postboot.plugins.plugin_utils import _report
 
-_STATES = ("started", "failed", "stopped", "shown", "judged")
+_STATES = ("started", "missing", "failed", "stopped", "shown", "judged")
 _LOG_WIDTH = 160
+PROGRESS = "PCLUSTER_POSTBOOT_PROGRESS"  # where a run notes what it has done so far
 display = Display()
 
 
@@ -35,10 +38,18 @@ class ActionModule(ActionBase):
             argument_spec={
                 "state": {"type": "str", "choices": list(_STATES), "required": True},
                 "component": {"type": "str"},
+                "message": {"type": "str"},
+                "waits": {"type": "bool", "default": True},
             },
-            required_if=[("state", "started", ["component"]), ("state", "failed", ["component"])],
+            required_if=[
+                ("state", "started", ["component"]),
+                ("state", "failed", ["component"]),
+                ("state", "missing", ["message"]),
+            ],
         )
         result["changed"] = False
+        if args["state"] == "missing":
+            return {**result, "failed": True, "msg": args["message"], "waits_for": args["message"] * args["waits"]}
         result.update(getattr(self, f"_{args['state']}")(_report.Told.by(variables), args["component"], variables))
         return result
 
@@ -49,21 +60,23 @@ class ActionModule(ActionBase):
         answer = {"record": record, "run": run, "msg": plan["reason"] if not run else f"{component} runs"}
         if run and plan["errors"]:
             answer.update(failed=True, run=False, msg="; ".join(plan["errors"]))
+        # The run may be stopped at any moment from now on, and what it has done so far is known here only.
+        so_far = _report.summarise(_report.Told.by({**variables, "__postboot_run": answer}), variables, time.time())
+        self._progress(record, component, so_far)
         return answer
 
     def _failed(self, told: _report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
         task = str((variables.get("ansible_failed_task") or {}).get("name") or "")
         task = task.split(" : ", 1)[-1].split(" | ", 1)[-1]  # the role's name and the file's
-        what = _report.message(variables.get("ansible_failed_result"))
         failures = dict(told.failures)
-        if _report.note_failure(dict(told.record), failures, component, task, what):
+        if _report.note_failure(dict(told.record), failures, component, task, variables.get("ansible_failed_result")):
             return {
                 "failed": True,
                 "failures": failures,
                 "stop": component,
                 "msg": f"nothing works without {component}",
             }
-        return {"failures": failures, "msg": f"the node goes on without {component}: {what}"}
+        return {"failures": failures, "msg": f"the node goes on without {component}: {failures[component]['message']}"}
 
     def _stopped(self, told: _report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
         result = variables.get("ansible_failed_result") or {}
@@ -93,8 +106,16 @@ class ActionModule(ActionBase):
             display.display("\n" + "\n".join(lines))
         return {"msg": lines[-1], "lines": lines}
 
+    def _progress(self, record: Mapping[str, Any], component: str, report: Mapping[str, Any]) -> None:
+        path = os.environ.get(PROGRESS)
+        if path and not self._task.check_mode:
+            known = {"component": component, "since": time.time(), "ended": not component, "report": report}
+            known.update(started=record.get("started"), plans=record.get("components"))
+            _run.write_atomically(path, json.dumps(known) + "\n", 0o644)
+
     def _judged(self, told: _report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
         report = (variables.get("__postboot_report") or {}).get("report") or {}
+        self._progress(told.record, "", report)
         if told.stopped:
             cause, lines = told.stopped.get("component"), str(told.stopped["message"]).splitlines() or [""]
             more = f" (and {len(lines) - 1} more, see above)" if len(lines) > 1 else ""

@@ -16,6 +16,9 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils import _variable
 
 Record = dict[str, Any]
 
+# bootstrap.sh runs site again after these. Everywhere else nobody would, and what is not there yet is what it is.
+PHASES_THAT_WAIT = ("boot", "later")
+
 _ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "roles")
 
 
@@ -77,10 +80,16 @@ def note_start(record: Record, component: str, now: float) -> bool:
     return bool(plan["run"])
 
 
-def note_failure(record: Record, failures: Record, component: str, task: str, what: str) -> bool:
-    """Add to the failures that a component failed; say whether the node has to stop."""
-    failures[component] = {"task": task, "message": what}
-    return bool(record["components"].get(component, {}).get("essential", True))
+def waits_for(result: Any, phase: str) -> str:
+    """Return what a node waits for by a result's own words. It counts where a later run will look again."""
+    return str(result.get("waits_for") or "") if phase in PHASES_THAT_WAIT and isinstance(result, Mapping) else ""
+
+
+def note_failure(record: Record, failures: Record, component: str, task: str, result: Any) -> bool:
+    """Add to the failures that a component failed, or only waits; say whether the node has to stop."""
+    waits = waits_for(result, str(record.get("phase") or ""))
+    failures[component] = {"task": task, "message": waits or message(result), "waits": bool(waits)}
+    return not waits and bool(record["components"].get(component, {}).get("essential", True))
 
 
 @dataclass(frozen=True)
@@ -114,6 +123,7 @@ class Told:
 def summarise(told: Told, variables: Mapping[str, Any], now: float, check: bool = False) -> dict[str, Any]:
     """Return the report of one node."""
     plans: Mapping[str, Mapping[str, Any]] = told.record.get("components") or {}
+    phase = str(told.record.get("phase") or "all")
     begun = float(told.record.get("started") or now)
     # Components run one after another, so one ends where the next begins.
     starts = sorted(plan["started"] for plan in plans.values() if plan.get("started"))
@@ -123,8 +133,9 @@ def summarise(told: Told, variables: Mapping[str, Any], now: float, check: bool 
         if started is None and not told.stopped:
             continue  # the play has no such component
         entry: dict[str, Any] = {"name": name, "status": "unchanged", "changed": 0, "seconds": 0.0, "why": ""}
+        entry["essential"] = bool(plan.get("essential"))
         if not plan["run"]:
-            entry.update(status="skipped", why=plan["reason"])
+            entry.update(status="deferred" if plan.get("deferred") else "skipped", why=plan["reason"])
         elif started is None:
             cause = (told.stopped or {}).get("component")
             entry.update(status="skipped", why=f"{cause} failed" if cause else "the node stopped")
@@ -135,8 +146,14 @@ def summarise(told: Told, variables: Mapping[str, Any], now: float, check: bool 
             summary = dict.fromkeys(str(one["summary"]) for one in results.values() if one.get("summary"))
             if summary:
                 entry["summary"] = "; ".join(summary)
+            entry["version"] = plan.get("version") or ""
             entry.update(changed=len(changes), changes=changes, seconds=round(max(0.0, end - started), 1))
-            if failure:
+            waits = [why for one in results.values() if (why := waits_for(one, phase))]
+            if failure and failure.get("waits"):
+                waits = [failure["message"]]
+            if waits and (not failure or failure.get("waits")):
+                entry.update(status="deferred", why=waits[-1])
+            elif failure:
                 entry.update(status="failed", why=failure["message"], task=failure["task"])
             elif changes:
                 entry["status"] = "changed"
@@ -152,6 +169,7 @@ def summarise(told: Told, variables: Mapping[str, Any], now: float, check: bool 
         "started": _run.utc(begun),
         "finished": _run.utc(now),
         "seconds": round(max(0.0, now - begun), 1),
+        "phase": phase,
         "check_mode": check,
         "outcome": "stopped" if told.stopped else "failed" if failed else "ok",
         "stopped": told.stopped,
@@ -191,7 +209,7 @@ def _cell(entry: Mapping[str, Any], check: bool) -> str:
     status = entry["status"]
     word = _WORDS.get(status, status) if check else status
     seconds = math.floor(entry["seconds"] + 0.5)
-    return f"{word} {seconds}s" if status != "skipped" and seconds else word
+    return f"{word} {seconds}s" if status not in ("skipped", "deferred") and seconds else word
 
 
 def _columns(reports: Sequence[Mapping[str, Any]], rows: Sequence[str], check: bool) -> list[tuple[str, list[str]]]:
@@ -248,7 +266,7 @@ def _names(hosts: Sequence[str], most: int = 6) -> str:
 def notes(reports: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line for each thing that failed, was skipped or never came, with the nodes on which it did."""
     said: dict[tuple[str, str, str], list[str]] = {}
-    skipped: dict[tuple[str, str], list[str]] = {}
+    skipped: dict[tuple[str, str, str], list[str]] = {}
     for report in reports:
         host = str(report["host"])
         if report["outcome"] == "unreachable":
@@ -258,15 +276,15 @@ def notes(reports: Sequence[Mapping[str, Any]]) -> list[str]:
         if report["outcome"] == "stopped" and not report["stopped"]["component"]:
             for line in report["stopped"]["message"].splitlines():
                 said.setdefault(("stopped", "", line), []).append(host)
-        because: dict[str, list[str]] = {}
+        because: dict[tuple[str, str], list[str]] = {}
         for entry in report["components"]:
             if entry["status"] == "failed":
                 said.setdefault(("failed", entry["name"], f"{entry['task']}: {entry['why']}"), []).append(host)
-            elif entry["status"] == "skipped":
-                because.setdefault(entry["why"], []).append(entry["name"])
-        for why, names in because.items():
-            skipped.setdefault((", ".join(names), why), []).append(host)
-    lines = [f"skipped on {_names(hosts)}: {names} ({why})" for (names, why), hosts in skipped.items()]
+            elif entry["status"] in ("skipped", "deferred"):
+                because.setdefault((entry["status"], entry["why"]), []).append(entry["name"])
+        for (word, why), names in because.items():
+            skipped.setdefault((word, ", ".join(names), why), []).append(host)
+    lines = [f"{word} on {_names(hosts)}: {names} ({why})" for (word, names, why), hosts in skipped.items()]
     for (word, component, text), hosts in said.items():
         lines.append(f"{word} on {_names(hosts)}: {component + ': ' if component else ''}{text}")
     return lines
@@ -277,7 +295,7 @@ def summaries(reports: Sequence[Mapping[str, Any]]) -> list[str]:
     said: dict[tuple[str, str], list[str]] = {}
     for report in reports:
         for entry in report["components"]:
-            if entry.get("summary") and entry["status"] != "failed":
+            if entry.get("summary") and entry["status"] not in ("failed", "deferred"):
                 said.setdefault((entry["name"], entry["summary"]), []).append(str(report["host"]))
     everywhere = len(reports)
     return [
@@ -292,12 +310,15 @@ def last_line(reports: Sequence[Mapping[str, Any]], seconds: float, check: bool 
     failed = sum(entry["status"] == "failed" for report in reports for entry in report["components"])
     failed += sum(report["outcome"] == "stopped" and not report["stopped"]["component"] for report in reports)
     failed += sum(bool(report.get("ended_badly")) for report in reports)
+    deferred = sum(entry["status"] == "deferred" for report in reports for entry in report["components"])
     lost = sum(report["outcome"] == "unreachable" for report in reports)
     parts = [
         f"{len(reports)} node{'' if len(reports) == 1 else 's'}",
         f"{changed} {'would change' if check else 'changed'}",
         f"{failed} failed",
     ]
+    if deferred:
+        parts.append(f"{deferred} deferred")
     if lost:
         parts.append(f"{lost} unreachable")
     return f"pcluster.postboot: {', '.join(parts)}, {seconds:.0f} s"

@@ -24,6 +24,8 @@ _KINDS = {
     "path": "a path",
 }
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+REPORTED = "reported"  # in common_deferred: every component whose failure is only reported
+DEFERRED = "it comes after the boot (common_deferred)"
 NOARCH = "noarch"  # the key of a checksum that is the same for every architecture, as a source's is
 
 
@@ -48,11 +50,20 @@ class Plan:
     run: bool = False
     reason: str = ""
     essential: bool = False
+    version: str = ""  # what its variable asks for; empty where any will do
+    deferred: bool = False  # it does not run now, and will later
     errors: list[str] = field(default_factory=list)  # of this component alone; they do not stop the others
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for a registered result."""
-        return {"run": self.run, "reason": self.reason, "essential": self.essential, "errors": list(self.errors)}
+        return {
+            "run": self.run,
+            "reason": self.reason,
+            "essential": self.essential,
+            "version": self.version,
+            "deferred": self.deferred,
+            "errors": list(self.errors),
+        }
 
 
 def selected(name: str, run_tags: Sequence[str], skip_tags: Sequence[str]) -> bool:
@@ -188,6 +199,22 @@ def why_stopped(node: Mapping[str, Any], require_cluster: bool) -> str:
     return ""
 
 
+def deferred_errors(names: Any, roles: Iterable[str]) -> list[str]:
+    """Return a line for each name in common_deferred that is no component."""
+    components = sorted(set(roles) - {"common"})
+    wrong = [name for name in names if name not in [REPORTED, *components]] if isinstance(names, list) else []
+    needed_are = f"{REPORTED}, or one of {', '.join(components)}"
+    return [f"common_deferred: {name} is no component; needed: {needed_are}" for name in wrong]
+
+
+def mode_errors(mode: Any, node: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a node that common_mode wants to have GPUs."""
+    wanted = mode == "gpu" and node.get("node_type") == "compute" and not node.get("image_build")
+    if not wanted or (node.get("gpus") or {}).get("count"):
+        return []
+    return ["common_mode is gpu, and this node has no NVIDIA GPU; needed: a node with one, or common_mode: auto"]
+
+
 class Checker:
     """Checks the variables of one node."""
 
@@ -203,12 +230,16 @@ class Checker:
         self._value_of = value_of
         self._raw_of = raw_of
         self.errors: list[str] = []
+        self.phase = "all"
 
     def run(self, components: Sequence[str], node: Mapping[str, Any], truth: Callable[[Any], bool]) -> dict[str, Plan]:
         """Fill in `errors`, and return the plan of each component."""
         foreign = self._try("common_foreign_variables", [])
         self.errors += misspelt(self._names, self._roles, foreign if isinstance(foreign, list) else [])
         self._check_values("common")
+        self.errors += deferred_errors(self._try("common_deferred", []), self._roles)
+        self.errors += mode_errors(self._try("common_mode", ""), node)
+        self.phase = str(self._try("common_phase", "all"))
         plans = {}
         for name in components:
             role = self._roles.get(name)
@@ -235,6 +266,7 @@ class Checker:
         plan.essential = truth(self._try(f"{role.name}_essential", False)) or truth(
             self._try("common_all_essential", False)
         )
+        plan.version = str(self._try(f"{role.name}_version", None) or "")
         downloads = self._try(f"__{role.name}_downloads", True)
         for pin in role.pins():
             what = pin[: -len("_sha256")]
@@ -242,7 +274,13 @@ class Checker:
                 version = self._try(f"{what}_version", self._try(f"{role.name}_version", None))
                 lines = pin_errors(pin, self._try(pin, None), str(node.get("architecture")), version)
                 (self.errors if plan.essential else plan.errors).extend(lines)
+        if self._waits(role.name, plan):
+            plan.run, plan.deferred, plan.reason = False, True, DEFERRED
         return plan
+
+    def _waits(self, name: str, plan: Plan) -> bool:
+        deferred = self._try("common_deferred", []) or []
+        return self.phase == "boot" and (name in deferred or (REPORTED in deferred and not plan.essential))
 
     def _check_values(self, name: str, leave_out: Sequence[str] = ()) -> None:
         role = self._roles.get(name)

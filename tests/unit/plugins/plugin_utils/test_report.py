@@ -134,9 +134,9 @@ def test_a_node_of_which_nothing_is_known_has_a_report_all_the_same() -> None:
 def test_the_failure_of_an_essential_stops_and_any_other_does_not() -> None:
     failures: dict[str, Any] = {}
     record = {"components": {"a": plan(essential=True), "c": plan()}}
-    assert r.note_failure(record, failures, "c", "T", "bad") is False
-    assert r.note_failure(record, failures, "a", "T", "bad") is True
-    assert r.note_failure({"components": {}}, failures, "unheard_of", "T", "bad") is True
+    assert r.note_failure(record, failures, "c", "T", {"msg": "bad"}) is False
+    assert r.note_failure(record, failures, "a", "T", {"msg": "bad"}) is True
+    assert r.note_failure({"components": {}}, failures, "unheard_of", "T", {"msg": "bad"}) is True
     assert set(failures) == {"a", "c", "unheard_of"}
 
 
@@ -212,8 +212,8 @@ def test_each_note_is_said_once_with_all_its_nodes() -> None:
 
 def test_what_a_node_ended_up_with_is_told_once() -> None:
     variables = {"__a_x": {**OK, "summary": "A 1.0"}, "__a_y": {**CHANGED, "summary": "A 1.0"}, "__a_z": OK}
-    (entry,) = r.summarise(told({"a": plan(100.0)}), variables, 101.0)["components"]
-    assert entry["summary"] == "A 1.0"
+    (entry,) = r.summarise(told({"a": {**plan(100.0), "version": "1.0.0"}}), variables, 101.0)["components"]
+    assert (entry["summary"], entry["version"]) == ("A 1.0", "1.0.0")
     one, two, three = report("n1", a="ok", c="ok"), report("n2", a="ok"), report("n3", a="failed")
     one["components"][0]["summary"] = two["components"][0]["summary"] = three["components"][0]["summary"] = "A 1.0"
     one["components"][1]["summary"] = "C 2"
@@ -227,3 +227,33 @@ def test_the_last_line_counts() -> None:
     early = {**report("e", "stopped"), "stopped": {"component": "", "message": "wrong variable"}}
     reports = [report(a="changed", c="changed"), stopped, early, r.unreachable("g", "x")]
     assert r.last_line(reports, 83.4) == "pcluster.postboot: 4 nodes, 2 changed, 2 failed, 1 unreachable, 83 s"
+
+
+@pytest.mark.parametrize(("phase", "status"), [("boot", "deferred"), ("later", "deferred"), ("all", "failed")])
+def test_what_another_node_has_not_published_yet_fails_only_where_nobody_looks_again(phase: str, status: str) -> None:
+    failures: dict[str, Any] = {}
+    record = {"started": 100.0, "phase": phase, "components": {"a": plan(100.0, essential=True)}}
+    result = {"failed": True, "msg": "no NCCL", "waits_for": "the head publishes NCCL"}
+    assert r.note_failure(record, failures, "a", "T", result) is (status == "failed")
+    found = r.summarise(r.Told(record, failures, None, {}, "h"), {}, 110.0)
+    assert (found["components"][0]["status"], found["phase"]) == (status, phase)
+    assert found["outcome"] == ("failed" if status == "failed" else "ok")
+    why = "no NCCL" if status == "failed" else "the head publishes NCCL"
+    assert found["components"][0]["why"] == why
+
+
+@pytest.mark.parametrize(("phase", "status"), [("boot", "deferred"), ("later", "deferred"), ("all", "unchanged")])
+def test_a_result_that_waits_is_a_success_where_nobody_looks_again(phase: str, status: str) -> None:
+    record = {"started": 100.0, "phase": phase, "components": {"a": plan(100.0)}}
+    found = r.summarise(r.Told(record, {}, None, {}, "h"), {"__a_x": {**OK, "waits_for": "Pyxis"}}, 110.0)
+    assert found["components"][0]["status"] == status
+    failed = r.Told(record, {"a": {"task": "T", "message": "bad", "waits": False}}, None, {}, "h")
+    found = r.summarise(failed, {"__a_x": {**OK, "waits_for": "Pyxis"}}, 110.0)
+    assert found["components"][0]["status"] == "failed"
+
+
+def test_what_is_deferred_is_told_once_and_counted() -> None:
+    reports = [report("head", a="deferred", c="changed"), report("c1", a="deferred")]
+    assert r.notes(reports) == ["deferred on head, c1: a (w)"]
+    assert r.last_line(reports, 3) == "pcluster.postboot: 2 nodes, 1 changed, 0 failed, 2 deferred, 3 s"
+    assert r.table(reports, 80)[1].split() == ["a", "deferred", "deferred"]

@@ -139,6 +139,15 @@ def test_an_empty_checksum_stops_the_node_only_for_an_essential() -> None:
     assert check(["nccl_tests"], **{**values, "nccl_tests_enabled": False})[0] == []
 
 
+def test_the_plan_tells_which_version_is_asked_for() -> None:
+    plans = check(["nccl_tests"], nccl_tests_enabled=True, nccl_tests_version=2.19, __nccl_tests_downloads=False)[1]
+    assert plans["nccl_tests"].as_dict()["version"] == "2.19"
+    # Where there is no such variable, or it says nothing, any will do.
+    for version in ("", None):
+        values = {"nccl_tests_enabled": True, "nccl_tests_version": version, "__nccl_tests_downloads": False}
+        assert check(["nccl_tests"], **values)[1]["nccl_tests"].version == ""
+
+
 def test_a_component_that_downloads_nothing_needs_no_checksum() -> None:
     values = {"nccl_tests_enabled": True, "nccl_tests_sha256": {}, "__nccl_tests_downloads": False}
     errors, plans = check(["nccl_tests"], **values)
@@ -246,3 +255,67 @@ def test_nodes_on_which_nothing_can_be_done(node: dict[str, Any], says: str) -> 
 
 def test_an_image_is_built_outside_of_a_cluster() -> None:
     assert v.why_stopped({**NODE, "is_parallelcluster": False}, require_cluster=False) == ""
+
+
+PHASED = {
+    "common_all_essential": {"type": "bool"},
+    "common_phase": {"type": "str", "choices": ["all", "boot", "later"]},
+}
+
+
+def phased(monkeypatch: pytest.MonkeyPatch, **values: Any) -> tuple[list[str], dict[str, v.Plan]]:
+    monkeypatch.setitem(ROLES, "common", v.Role("common", {**PHASED, "common_deferred": {"type": "list"}}))
+    given = {"nccl_enabled": True, "nccl_essential": True, "nccl_tests_enabled": True, "nccl_tests_essential": False}
+    pins = {"nccl_tests_sha256": {"x86_64": HASH}}
+    return check(["nccl", "nccl_tests"], **{**given, **pins, "common_deferred": ["reported"], **values})
+
+
+@pytest.mark.parametrize(
+    ("values", "deferred"),
+    [
+        ({}, []),
+        ({"common_phase": "later"}, []),
+        ({"common_phase": "boot"}, ["nccl_tests"]),
+        ({"common_phase": "boot", "common_all_essential": True}, []),
+        ({"common_phase": "boot", "common_deferred": ["nccl"]}, ["nccl"]),
+        ({"common_phase": "boot", "common_deferred": ["nccl", "reported"]}, ["nccl", "nccl_tests"]),
+        ({"common_phase": "boot", "common_deferred": []}, []),
+        ({"common_phase": "boot", "nccl_tests_enabled": False}, []),
+    ],
+)
+def test_what_the_boot_leaves_for_later(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, Any], deferred: list[str]
+) -> None:
+    errors, plans = phased(monkeypatch, **values)
+    assert errors == []
+    assert [name for name, plan in plans.items() if plan.deferred] == deferred
+    assert not any(plan.run for plan in plans.values() if plan.deferred)
+    assert {plan.reason for plan in plans.values() if plan.deferred} <= {"it comes after the boot (common_deferred)"}
+
+
+def test_what_is_deferred_has_to_be_a_component(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors, _plans = phased(monkeypatch, common_deferred=["nccl", "ncll", "reported", "common"])
+    assert errors == [
+        f"common_deferred: {name} is no component; needed: reported, or one of nccl, nccl_tests"
+        for name in ("ncll", "common")
+    ]
+
+
+def test_the_variables_of_what_is_deferred_are_checked_at_the_boot(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors, _plans = phased(monkeypatch, common_phase="boot", common_deferred=["nccl"], nccl_port="abc")
+    assert errors == ['nccl_port is "abc"; needed: a whole number']
+
+
+@pytest.mark.parametrize(
+    ("mode", "node", "refused"),
+    [
+        ("gpu", {"gpus": {"count": 0}}, True),
+        ("gpu", {}, False),
+        ("gpu", {"gpus": {"count": 0}, "node_type": "head"}, False),
+        ("gpu", {"gpus": {"count": 0}, "image_build": True}, False),
+        ("auto", {"gpus": {"count": 0}}, False),
+        ("cpu", {"gpus": {"count": 0}}, False),
+    ],
+)
+def test_mode_gpu_wants_a_gpu(mode: str, node: dict[str, Any], refused: bool) -> None:
+    assert bool(v.mode_errors(mode, {**NODE, **node})) is refused

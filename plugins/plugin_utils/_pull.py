@@ -1,0 +1,513 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Run site on this very node, within a time, and say how it ended. bootstrap.sh calls it, with the bundle's own Python.
+
+boot     what has to be there before slurmd, within a budget; what is left then goes on in pcluster-postboot.service
+later    that service: all of it, once slurmd is up
+check    all of it in check mode
+release  what is done when the service has ended, however it has: the node takes jobs again
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
+from typing import Any, NamedTuple
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _node, _run, _run_holds
+
+_ROOT = os.environ.get("PCLUSTER_POSTBOOT_ROOT", "")
+LOG = _ROOT + "/var/log/pcluster-postboot/pull.log"
+LOCK = os.path.join(_run.RUN_DIR, "bootstrap.lock")
+PROGRESS = os.path.join(_run.RUN_DIR, "progress.json")
+HELD = os.path.join(_run.RUN_DIR, "reservation")
+UNIT = "pcluster-postboot.service"
+CONFIG = "ansible_collections/pcluster/postboot/roles/pull/files/ansible.cfg"
+SCONTROL = "/opt/slurm/bin/scontrol"
+HOLD_MINUTES = 60
+SLURMD_SECONDS = 1800
+# How long a run that has to end may take for it, before it is killed.
+GRACE = 20.0
+DONE, STOPPED, WAITS = 0, 1, 75
+_KEPT = re.compile(r"(AWS_\w+|(https?|no|all)_proxy|PCLUSTER_POSTBOOT_ROOT|PATH|HOME|LC_ALL)", re.IGNORECASE)
+
+
+class Interrupted(Exception):
+    """The run was asked to end."""
+
+
+class Log:
+    """Adds lines to the log, each with its time."""
+
+    def __init__(self, path: str = LOG) -> None:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._stream = open(path, "a", encoding="utf-8", errors="replace", buffering=1)  # noqa: SIM115
+
+    def write(self, text: str, who: str = "pull") -> None:
+        """Add what was said. A full disk is no reason to end."""
+        for line in text.splitlines():
+            with contextlib.suppress(OSError):
+                self._stream.write(f"{_run.utc(time.time())} {who}: {line}\n")
+
+    def say(self, text: str) -> None:
+        """Add it, and print it for the log of whoever has started this."""
+        self.write(text)
+        print(f"pcluster-postboot: {text}", flush=True)
+
+
+class Ended(NamedTuple):
+    """How a run of Ansible ended."""
+
+    code: int
+    cut: bool  # it was stopped, because the time was up
+    seconds: float
+    last: str  # what it said last, or its last error
+
+
+class Verdict(NamedTuple):
+    """What came of a run."""
+
+    code: int
+    line: str
+    left: list[str]  # components that a later run has to finish
+    undone: list[str]  # essentials among them that the boot should have finished
+
+
+def environment(home: str, check: bool) -> dict[str, str]:
+    """Return Ansible's environment, whoever has started this."""
+    kept = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)}
+    settings = {"ANSIBLE_CONFIG": os.path.join(home, CONFIG), "PYTHONUNBUFFERED": "1"}
+    return {**kept, **settings, **({} if check else {"PCLUSTER_POSTBOOT_PROGRESS": PROGRESS})}
+
+
+def variables(phase: str, mode: str) -> dict[str, Any]:
+    """Return the variables that this run decides; those of the bundle decide all else."""
+    mine: dict[str, Any] = {"common_phase": phase, "ansible_become": False}
+    return mine if mode == "auto" else {**mine, "common_mode": mode}
+
+
+def ansible(home: str, phase: str, mode: str, check: bool) -> list[str]:
+    """Return the command line."""
+    line = [os.path.join(home, "venv/bin/ansible-playbook"), "pcluster.postboot.site"]
+    line += ["--extra-vars", json.dumps(variables(phase, mode))]
+    return [*line, "--check", "--diff"] if check else line
+
+
+def adopt_orphans() -> None:
+    """Become the parent of whatever a process that ends has left behind, so that it can be ended too."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes that this one has started, and those that they have."""
+    parents: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{name}/stat", "rb") as stream:
+                parents.setdefault(int(stream.read().rpartition(b")")[2].split()[1]), []).append(int(name))
+    found, todo = [], [pid]
+    while todo:
+        todo += parents.get(todo.pop(), [])
+        found += [one for one in todo if one not in found]
+    return found
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a run with all that it has started: by a word first, and then by force."""
+    for number, seconds in ((signal.SIGTERM, GRACE), (signal.SIGKILL, 5.0)):
+        until = time.monotonic() + seconds
+        alive = [process.pid, *descendants(os.getpid())] if process.poll() is None else descendants(os.getpid())
+        for pid in alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        while time.monotonic() < until and (process.poll() is None or descendants(os.getpid())):
+            for pid in set(descendants(os.getpid())) - {process.pid}:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)  # one that was adopted: nobody else waits for it
+            time.sleep(0.05)
+
+
+def run(
+    command: Sequence[str],
+    log: Log,
+    env: Mapping[str, str],
+    seconds: float | None = None,
+    before: float = 0.0,
+    show: bool = False,
+) -> Ended:
+    """Run Ansible, log what it says, and end it when the time is up or this process is asked to end."""
+    start = time.monotonic()
+    tail: deque[str] = deque(maxlen=1)
+    error = ""
+    first = True
+    process = subprocess.Popen(
+        command, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    cut = False
+    try:
+        for line in _lines(process, start + seconds if seconds is not None else None):
+            if line is None:
+                cut = True
+                break
+            log.write(line, "site")
+            if show:
+                print(line, flush=True)
+            if line.strip():
+                tail.append(line.strip())
+            if not error and line.startswith(("ERROR", "[ERROR]")):
+                error = line.replace("[ERROR]:", "").replace("ERROR!", "").strip()
+            if first and line.startswith("TASK ["):
+                log.write(f"the first task begins after {before + time.monotonic() - start:.2f} s")
+                first = False
+    except BaseException:
+        end(process)
+        raise
+    if cut:
+        end(process)
+    return Ended(process.wait(), cut, time.monotonic() - start, error or "".join(tail))
+
+
+def _lines(process: subprocess.Popen[bytes], until: float | None) -> Iterator[str | None]:
+    """Yield what a process prints line by line, and None when the time is up. It ends with the process itself.
+
+    What it leaves behind may have its output open for longer.
+    """
+    assert process.stdout
+    handle, rest = process.stdout.fileno(), b""
+    os.set_blocking(handle, False)
+    with selectors.DefaultSelector() as selector:
+        selector.register(handle, selectors.EVENT_READ)
+        while True:
+            left = 0.5 if until is None else until - time.monotonic()
+            if left <= 0:
+                yield None
+                return
+            over = process.poll() is not None
+            ready = selector.select(0 if over else min(0.5, left))
+            data = b""
+            if ready:
+                data = os.read(handle, 65536)
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                yield line.decode("utf-8", "replace")
+            if not data and (ready or over):
+                break
+    if rest:
+        yield rest.decode("utf-8", "replace")
+    while process.poll() is None:
+        if until is not None and time.monotonic() > until:
+            yield None
+            return
+        time.sleep(0.02)
+
+
+# How it ended
+
+
+def read(path: str) -> dict[str, Any]:
+    """Read a JSON object; what is not there or no such thing is empty."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            found = json.load(stream)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def finish(progress: Mapping[str, Any], now: float, why: str, outcome: str) -> dict[str, Any]:
+    """Return the report of a run that was ended: what was running, and what had not had its turn, is deferred."""
+    report = dict(progress.get("report") or {"components": []})
+    entries = {entry["name"]: dict(entry) for entry in report["components"]}
+    for name, plan in (progress.get("plans") or {}).items():
+        if name == progress.get("component"):
+            entries[name].update(status="deferred", why=why, seconds=round(now - float(progress["since"]), 1))
+        elif name not in entries:
+            status = "deferred" if plan.get("run") or plan.get("deferred") else "skipped"
+            entry = {"name": name, "status": status, "changed": 0, "seconds": 0.0, "essential": plan.get("essential")}
+            entries[name] = {**entry, "why": plan.get("reason") or why}
+    started = min([float(progress.get("started") or now), now])
+    report.update(components=list(entries.values()), finished=_run.utc(now), seconds=round(now - started, 1))
+    stopped = {"component": progress.get("component"), "message": why} if outcome == "stopped" else None
+    return {**report, "outcome": outcome, "stopped": stopped}
+
+
+def judge(ended: Ended, progress: Mapping[str, Any]) -> Verdict:
+    """Say what came of a run that ended by itself."""
+    report = progress.get("report") or {}
+    components = report.get("components") or []
+    if not progress.get("ended"):
+        return Verdict(STOPPED, f"site ended with {ended.code}: {ended.last or 'no message'}", [], [])
+    if ended.code:
+        stopped = report.get("stopped") or {}
+        lines = str(stopped.get("message") or report.get("ended_badly") or ended.last).splitlines() or [""]
+        more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+        cause = f"{stopped['component']} failed: " if stopped.get("component") else ""
+        return Verdict(STOPPED, f"{cause}{lines[0]}{more}", [], [])
+    named = {word: [one["name"] for one in components if one["status"] == word] for word in ("deferred", "failed")}
+    line = f"{sum(one['status'] in ('changed', 'unchanged') for one in components)} components are as they should be"
+    line += f", {report.get('changed', 0)} changes, {ended.seconds:.0f} s"
+    for word, names in named.items():
+        line += f"; {word}: {', '.join(names)}" if names else ""
+    return Verdict(DONE, line, named["deferred"] + named["failed"], [])
+
+
+def judge_cut(ended: Ended, progress: Mapping[str, Any], budget: float) -> Verdict:
+    """Say what came of a run that was stopped because the time was up."""
+    used = f"the budget of {budget:.0f} s is used up"
+    report = progress.get("report") or {}
+    if not progress.get("component"):
+        return Verdict(STOPPED, f"{used}, and no component has had its turn: {ended.last}", ["all"], ["all"])
+    running = progress["component"]
+    entries = report["components"]
+    left = [one["name"] for one in entries if one["status"] in ("deferred", "failed")]
+    undone = [one["name"] for one in entries if one["status"] == "deferred" and one.get("essential")]
+    undone = [name for name in undone if not progress["plans"][name].get("deferred")]
+    seconds = {one["name"]: one["seconds"] for one in entries}
+    most = max(seconds, key=lambda name: seconds[name])
+    line = f"{used} while {running} was running, for {seconds[running]:.0f} s"
+    line += f"; {most} took most, {seconds[most]:.0f} s" if most != running else ""
+    return Verdict(STOPPED, f"{line}; not done yet: {', '.join(left)}", left, undone)
+
+
+def give_back(report: Mapping[str, Any]) -> str:
+    """Do for a run that was stopped what it would have done at its end; return what went wrong."""
+    lock = _run.Lock()
+    me = _run.Holder.of_process(os.getpid(), "pull")
+    try:
+        if not lock.take(me, 1800).taken:
+            return "another run holds the node"
+        if report:
+            write_report(report)
+        _run_holds.Holds(_manager()).end()
+    except (OSError, _run_holds.HoldError) as error:
+        return f"the packages that it held are released by the next run: {error}"
+    finally:
+        with contextlib.suppress(OSError):
+            lock.release(me.run_id)
+    return ""
+
+
+def write_report(report: Mapping[str, Any]) -> None:
+    """Leave the report where site leaves it."""
+    os.makedirs(_run.STATE_DIR, mode=0o755, exist_ok=True)
+    text = json.dumps(_run.with_versions(dict(report)), indent=1, sort_keys=True) + "\n"
+    _run.write_atomically(os.path.join(_run.STATE_DIR, _run.REPORT), text, 0o644)
+
+
+def _manager() -> _run_holds.AptHolds | _run_holds.DnfHolds:
+    with open(_ROOT + "/etc/os-release", encoding="utf-8") as stream:
+        family = _node.parse_os_release(stream.read())["family"]
+    return _run_holds.AptHolds() if family == "debian" else _run_holds.DnfHolds()
+
+
+# The node
+
+
+def node_type() -> str:
+    """Return head, login or compute; empty where nothing tells."""
+    with contextlib.suppress(OSError, ValueError), open(_ROOT + _node.CFNCONFIG, encoding="utf-8") as stream:
+        return _node.node_type(str(_node.parse_cfnconfig(stream.read()).get("cfn_node_type") or ""))
+    return ""
+
+
+def program(*line: str, seconds: float = 30) -> tuple[int, str]:
+    """Run a small program; return its exit code and the last line that it printed."""
+    try:
+        done = subprocess.run(
+            line,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return 127, str(error)
+    lines = [text.strip() for text in done.stdout.splitlines() if text.strip()]
+    return done.returncode, lines[-1] if lines else ""
+
+
+def reserve() -> str:
+    """Keep jobs away from this node for a while; return why that cannot be."""
+    try:
+        with open(_ROOT + _node.NODENAME, encoding="utf-8") as stream:
+            node = stream.read().strip()
+    except OSError as error:
+        return f"the node's name in Slurm is not known: {error}"
+    name = f"postboot-{node}"
+    # The note comes first: what is noted and not there is easily released.
+    _run.write_atomically(HELD, name + "\n", 0o644)
+    words = [f"ReservationName={name}", f"Nodes={node}", "Users=root", "StartTime=now", f"Duration={HOLD_MINUTES}"]
+    program(_ROOT + SCONTROL, "delete", f"ReservationName={name}")  # an earlier run's, whose time is nearly over
+    code, told = program(_ROOT + SCONTROL, "create", "reservation", *words, "Flags=maint,ignore_jobs")
+    return f"scontrol cannot reserve {node}: {told}" if code else ""
+
+
+def release(log: Log) -> int:
+    """Let jobs in again."""
+    try:
+        with open(HELD, encoding="utf-8") as stream:
+            name = stream.read().strip()
+    except FileNotFoundError:
+        return DONE
+    code, told = program(_ROOT + SCONTROL, "delete", f"ReservationName={name}")
+    if code and "reservation is invalid" not in told:  # which means that there is none: its time is over
+        log.say(f"the reservation {name} stays for at most {HOLD_MINUTES} minutes: {told}")
+        return STOPPED
+    os.unlink(HELD)
+    log.say(f"the reservation {name} is gone")
+    return DONE
+
+
+def wait_for_slurmd(log: Log) -> None:
+    """Wait until slurmd is up, and not for ever: a node without it needs the rest all the same."""
+    until = time.monotonic() + SLURMD_SECONDS
+    while program("systemctl", "is-active", "--quiet", "slurmd.service")[0]:
+        if time.monotonic() > until:
+            log.say(f"slurmd is not up after {SLURMD_SECONDS} s; the run begins without it")
+            return
+        time.sleep(1)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Wait for a bootstrap.sh that is at work."""
+    with open(LOCK, "a", encoding="utf-8") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+# What bootstrap.sh asks for
+
+
+def site(args: argparse.Namespace, log: Log, phase: str, seconds: float | None) -> Verdict:
+    """Run site and judge it."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(PROGRESS)
+    check = args.what == "check"
+    log.write(f"site begins: phase {phase}, mode {args.mode}, {os.path.basename(args.home)}, {sys.version.split()[0]}")
+    try:
+        line, env = ansible(args.home, phase, args.mode, check), environment(args.home, check)
+        ended = run(line, log, env, seconds, args.elapsed / 100, check)
+    except Interrupted:
+        progress = read(PROGRESS)
+        wrong = give_back(finish(progress, time.time(), "the run was asked to end", "stopped") if progress else {})
+        log.write(f"asked to end while {progress.get('component') or 'nothing'} was running. {wrong}".strip())
+        raise
+    if check:
+        return Verdict(ended.code, f"check mode, nothing was changed: {ended.last}", [], [])
+    progress = read(PROGRESS)
+    if not ended.cut:
+        return judge(ended, progress)
+    if progress:
+        progress["report"] = finish(progress, time.time(), "the budget was used up", "unfinished")
+    verdict = judge_cut(ended, progress, args.budget)
+    wrong = give_back(progress.get("report") or {})
+    if wrong:
+        log.write(wrong)
+    return verdict
+
+
+def boot(args: argparse.Namespace, log: Log) -> Verdict:
+    """Do what has to be there before jobs are, and let the service do the rest."""
+    verdict = _boot(args, log)
+    report = read(os.path.join(_run.STATE_DIR, _run.REPORT)) if verdict.code and verdict.left else {}
+    if report.get("outcome") == "unfinished":
+        cause = {"component": read(PROGRESS).get("component"), "message": verdict.line}
+        write_report({**report, "outcome": "stopped", "stopped": cause})
+    return verdict
+
+
+def _boot(args: argparse.Namespace, log: Log) -> Verdict:
+    defer = args.defer == "yes"
+    verdict = site(args, log, "boot" if defer else "all", max(1.0, args.budget - args.elapsed / 100))
+    if not defer or not verdict.left:
+        return verdict
+    compute = node_type() not in ("head", "login")
+    why_open = ("--hold is no" if args.hold == "no" else reserve()) if compute else ""
+    if verdict.undone and why_open:
+        told = f"jobs would find the node so, since {why_open}"
+        return verdict._replace(
+            line=f"{verdict.line}; {told}; needed: --hold yes, a longer timeout, or common_deferred"
+        )
+    if args.hold == "yes" and why_open:
+        log.say(f"jobs may come before all is done: {why_open}")
+    program("systemctl", "reset-failed", UNIT)  # how often it was started before does not count
+    code, told = program("systemctl", "start", "--no-block", UNIT)
+    if not code:
+        return verdict._replace(code=DONE, line=f"{verdict.line}; {UNIT} goes on")
+    release(log)
+    line = f"{verdict.line}; {UNIT} cannot be started: {told}"
+    return verdict._replace(code=STOPPED if verdict.undone else DONE, line=line)
+
+
+def later(args: argparse.Namespace, log: Log) -> Verdict:
+    """Do all of it. What other nodes have not published yet is looked for again when systemd starts this anew."""
+    if node_type() == "compute":
+        wait_for_slurmd(log)
+    with alone():
+        verdict = site(args, log, "later", None)
+    waits = [
+        one["name"] for one in read(PROGRESS).get("report", {}).get("components", []) if one["status"] == "deferred"
+    ]
+    return verdict._replace(code=verdict.code or (WAITS if waits else DONE))
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    raise Interrupted(signal.Signals(number).name)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Return the exit code, and print at most one line to standard error."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["boot", "later", "check", "release"])
+    parser.add_argument("--home", default="")
+    parser.add_argument("--mode", choices=["auto", "gpu", "cpu"], default="auto")
+    parser.add_argument("--defer", choices=["yes", "no"], default="yes")
+    parser.add_argument("--hold", choices=["yes", "no"], default="no")
+    parser.add_argument("--budget", type=float, default=0.0)
+    parser.add_argument("--elapsed", type=float, default=0.0)
+    args = parser.parse_args(words)
+    log = Log()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        if args.what == "release":
+            return release(log)
+        adopt_orphans()
+        verdict = (
+            site(args, log, "all", None)
+            if args.what == "check"
+            else {"boot": boot, "later": later}[args.what](args, log)
+        )
+    except Interrupted as error:
+        verdict = Verdict(128 + signal.Signals[str(error)].value, f"ended by {error}", [], [])
+    except Exception as error:
+        log.write(traceback.format_exc())
+        verdict = Verdict(STOPPED, f"{type(error).__name__}: {error}", [], [])
+    if verdict.code in (DONE, WAITS):
+        log.say(verdict.line)
+    else:
+        log.write(f"failed: {verdict.line}")
+        print(f"pcluster-postboot: {verdict.line}; see {LOG}", file=sys.stderr, flush=True)
+    return verdict.code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

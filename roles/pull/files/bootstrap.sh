@@ -1,0 +1,263 @@
+#!/usr/bin/env bash
+# Brings this node up to date with a bundle of pcluster.postboot. ParallelCluster runs it as a custom action, as root and without a terminal:
+#
+#   OnNodeConfigured: {Script: s3://.../bootstrap.sh, Args: [--bundle, s3://.../pcluster-postboot.tar.gz, --sha256, ...]}
+#
+# --bundle URL     the bundle, at s3://, https://, http:// or a path of this node. `publish` prints it, and the next
+# --sha256 HEX     what it has to be
+# --mode MODE      auto: by what the node is; gpu: and a compute node has to have a GPU; cpu: as if it had none; none, or empty: nothing is done
+# --budget SECONDS how long all of it may take (default: what is left of the bootstrap timeout, less a margin)
+# --python PATH    with which Ansible is to run (default: the newest of the system's own that fits, then ParallelCluster's)
+# --defer yes|no   whether what can wait runs after the boot, by pcluster-postboot.service (default: yes)
+# --hold yes|no    whether a compute node takes no jobs until that has ended, by a reservation (default: no)
+# --installed      instead of a bundle: all of it, with what was installed last and without a budget; with --check nothing is changed
+# --release        instead of a bundle: ends the reservation
+#
+# What it does is in /var/log/pcluster-postboot/pull.log. ParallelCluster shows standard error only where a script fails: it is one line then.
+# PCLUSTER_POSTBOOT_ROOT is internal: tests put it before every path.
+set -Eeuo pipefail
+shopt -s nullglob
+umask 022
+root=${PCLUSTER_POSTBOOT_ROOT:-}
+export PATH=${root:+$root/bin:}/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8
+for name in "${!PYTHON@}" "${!ANSIBLE_@}" "${!UV_@}" VIRTUAL_ENV; do unset "$name"; done
+opt=$root/opt/pcluster-postboot
+log=$root/var/log/pcluster-postboot/pull.log
+unit=pcluster-postboot.service
+stage=
+exec 4>&2
+
+now() { # in hundredths of a second; the clock may still be set during a boot
+  local up
+  read -r up _ < /proc/uptime
+  echo "${up/./}"
+}
+began=$(now)
+elapsed() { echo $((($(now) - began) / 100)); }
+tenths() { awk -v hundredths=$(($(now) - began)) 'BEGIN { printf "%.1f s", hundredths / 100 }'; }
+
+note() { TZ=UTC printf '%(%Y-%m-%dT%H:%M:%SZ)T bootstrap.sh[%d]: %s\n' -1 $$ "$*" >&3; }
+say() {
+  note "$*"
+  echo "pcluster-postboot: $*"
+}
+die() {
+  trap - ERR
+  if ! note "failed: $*" 2> /dev/null; then set -- "$* ($log cannot be written: $(room /var/log))"; fi
+  echo "pcluster-postboot: $*; see $log" >&4
+  exit 1
+}
+last_line() { sed '/^[[:space:]]*$/d' <<< "$1" | tail -n 1; }
+room() { echo "$(df --output=avail --block-size=1M "${1:-$opt}" | tail -n 1 | tr -d ' ') MB are free in ${1:-$opt}"; }
+trap 'rm -rf -- ${stage:+"$stage"}' EXIT
+# A command substitution that fails makes its command fail, which is told once.
+trap 'if [ "$BASH_SUBSHELL" = 0 ]; then die "line $LINENO ended with $?: $BASH_COMMAND"; fi' ERR
+
+# What is wanted
+
+bundle='' sha256='' mode=auto budget='' python='' defer=yes hold=no installed=no check=no release=no
+arguments() {
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --bundle | --sha256 | --mode | --budget | --python | --defer | --hold)
+        [ $# -gt 1 ] || die "$1 has no value"
+        printf -v "${1#--}" %s "$2"
+        shift
+        ;;
+      --installed | --check | --release) printf -v "${1#--}" yes ;;
+      *) die "argument $1 is unknown; there are --bundle --sha256 --mode --budget --python --defer --hold --installed --check --release" ;;
+    esac
+    shift
+  done
+  case ${mode:=none} in auto | gpu | cpu | none) ;; *) die "--mode is $mode; needed: auto, gpu, cpu or none" ;; esac
+  case $defer in yes | no) ;; *) die "--defer is $defer; needed: yes or no" ;; esac
+  case $hold in yes | no) ;; *) die "--hold is $hold; needed: yes or no" ;; esac
+  [[ $budget =~ ^[0-9]*$ ]] || die "--budget is $budget; needed: a number of seconds"
+  [ "$check$installed" != yesno ] || die "--check needs --installed"
+  if [ "$mode" = none ] || [ "$installed$release" != nono ]; then return; fi
+  [[ $sha256 =~ ^[0-9a-f]{64}$ ]] || die "--sha256 is '$sha256'; needed: the 64 hexadecimal digits that publish has printed"
+  case $bundle in
+    s3://* | https://* | http://* | /*) ;;
+    *) die "--bundle is '$bundle'; needed: a URL that begins with s3://, https:// or http://, or an absolute path" ;;
+  esac
+}
+
+# ParallelCluster counts from the boot. A head node's time has to last for the boot of its static compute nodes as well.
+time_left() {
+  local dna=$root/etc/chef/dna.json type=compute timeout='' since
+  if grep -qs '"node_type": *"HeadNode"' "$dna"; then type='head'; fi
+  if [ -e "$dna" ]; then timeout=$(sed -n "s/.*\"${type}_node_bootstrap_timeout\"[^0-9]*\([0-9]\{1,\}\).*/\1/p" "$dna" | head -n 1); fi
+  timeout=${timeout:-1800}
+  since=$(ps -o etimes= -p 1)
+  if [ "$since" -gt "$timeout" ]; then since=0; fi # it is no boot
+  if [ "$type" = head ]; then timeout=$((timeout / 2)); fi
+  timeout=$((timeout - since - 120))
+  echo $((timeout > 60 ? timeout : 60))
+}
+
+# The bundle
+
+download() { # URL FILE
+  local attempt told='' seconds command
+  export AWS_MAX_ATTEMPTS=2 # of the AWS CLI's own, within each of these
+  for attempt in 1 2 3; do
+    seconds=$((budget - $(elapsed)))
+    if [ "$seconds" -le 0 ]; then break; fi
+    case $1 in
+      s3://*) command=(aws s3 cp --only-show-errors --cli-connect-timeout 10 --cli-read-timeout 60 "$1" "$2") ;;
+      *) command=(curl --fail --silent --show-error --location --connect-timeout 10 --output "$2" "$1") ;;
+    esac
+    # It ends with this script, and if it does not, the next run need not wait for it.
+    if told=$(timeout --foreground --kill-after=5 "$seconds" "${command[@]}" 2>&1 4>&- 9>&-); then return; fi
+    told=$(last_line "$told")
+    note "download, attempt $attempt: ${told:-not within $seconds s}"
+    if [ "$attempt" -lt 3 ]; then sleep $((attempt * 2 - 1)); fi
+  done
+  if [ $((budget - $(elapsed))) -le 0 ]; then
+    die "${1%%\?*} could not be read within the budget of $budget s; $(du --block-size=1K "$stage" | tail -n 1 | cut -f 1) KB were there"
+  fi
+  die "${1%%\?*} cannot be read: ${told:-no message} ($(room))"
+}
+
+bring() { # leaves the unpacked bundle in $home
+  local archive=$stage/bundle.tar.gz found told
+  case $bundle in /*) archive=$bundle ;; *) download "$bundle" "$archive" ;; esac
+  [ -r "$archive" ] || die "--bundle is $bundle, which is not there"
+  found=$(sha256sum < "$archive")
+  found=${found%% *}
+  [ "$found" = "$sha256" ] ||
+    die "${bundle%%\?*} is not what --sha256 says: its $(stat --dereference --format=%s "$archive") bytes have the sha256 $found; needed: $sha256"
+  mkdir -m 0700 "$stage/tree" # variables may hold secrets
+  told=$(tar --extract --gzip --no-same-owner --directory "$stage/tree" --file "$archive" 2>&1) ||
+    die "the bundle cannot be unpacked: $(last_line "$told") ($(room))"
+  read_bundle "$stage/tree"
+  home=$opt/$version-${sha256:0:12}
+  mv -T "$stage/tree" "$home"
+  say "the bundle ${home##*/} is here after $(tenths)"
+}
+
+read_bundle() { # DIRECTORY: sets version, pythons and architectures
+  local told format program='import json, sys
+b = json.load(open(sys.argv[1]))
+print(b["format"], b["version"]); print(*b["pythons"]); print(*b["architectures"])'
+  told=$(python3 -I -c "$program" "$1/bundle.json" 2>&1) || die "bundle.json cannot be read: $(last_line "$told")"
+  { read -r format version && read -r pythons && read -r architectures; } <<< "$told"
+  [ "$format" = 1 ] || die "the bundle has format $format; needed: 1, or the bootstrap.sh that was published with it"
+  case " $architectures " in *" $(uname -m) "*) ;; *) die "the bundle is for $architectures; needed: one for $(uname -m)" ;; esac
+}
+
+# Python
+
+fits() { # PATH: whether the bundle has wheels for it; what it is goes into $seen
+  local is
+  is=$("$1" -I -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2> /dev/null) || is=none
+  seen+="${seen:+, }$1 is $is"
+  case " $pythons " in *" $is "*) ;; *) return 1 ;; esac
+}
+
+find_python() {
+  local one parallelcluster=$root/opt/parallelcluster/pyenv/versions
+  seen=
+  if [ "$python" ]; then
+    if ! fits "$python"; then die "--python: $seen; needed: one of $pythons"; fi
+    return
+  fi
+  for one in $(type -P python3.14 python3.13 python3.12 python3.11 python3) "$parallelcluster"/*/bin/python3 "$parallelcluster"/*/envs/*/bin/python; do
+    if fits "$one"; then
+      python=$one
+      return
+    fi
+  done
+  die "no Python fits (${seen:-none was found}); needed: one of $pythons, in the image or named by --python"
+}
+
+make_venv() {
+  local told uv wheel install
+  find_python
+  rm -rf "$home/venv"
+  wheel=("$home"/wheelhouse/uv-*"$(uname -m)".whl)
+  if [ ${#wheel[@]} -gt 0 ]; then
+    told=$("$python" -I -m zipfile -e "${wheel[0]}" "$stage/uv" 2>&1) || die "uv cannot be unpacked: $(last_line "$told") ($(room))"
+    uv=("$stage"/uv/uv-*.data/scripts/uv)
+    chmod 0755 "${uv[0]}"
+    export UV_CACHE_DIR=$stage/cache UV_NO_CONFIG=1 UV_PYTHON_DOWNLOADS=never
+    told=$("${uv[0]}" venv --python "$python" "$home/venv" 2>&1) || die "$python makes no environment: $(last_line "$told") ($(room))"
+    install=("${uv[0]}" pip install --offline --python "$home/venv/bin/python")
+  else
+    told=$("$python" -I -m venv "$home/venv" 2>&1) || die "$python makes no environment: $(last_line "$told") ($(room))"
+    install=("$home/venv/bin/python" -I -m pip install --disable-pip-version-check --no-cache-dir)
+  fi
+  told=$("${install[@]}" --no-index --find-links "$home/wheelhouse" --require-hashes --requirement "$home/requirements.txt" 2>&1) ||
+    die "Ansible cannot be installed for $python: $(last_line "$told") ($(room))"
+  note "an environment of $python is there after $(tenths)"
+}
+
+# What is installed
+
+settle() { # makes $home the current one; of the others, the two that were used last stay
+  local old
+  touch "$home/.complete"
+  ln -s "${home##*/}" "$stage/current"
+  mv -T "$stage/current" "$opt/current"
+  echo "$mode" > "$stage/mode"
+  mv -T "$stage/mode" "$opt/mode"
+  find "$opt" -mindepth 2 -maxdepth 2 -name .complete -printf '%T@ %h\n' | sort -rn | tail -n +4 | cut -d ' ' -f 2 | while read -r old; do
+    note "$old is removed"
+    rm -rf "$old"
+  done
+}
+
+run() { # boot, later, check or release, and its arguments
+  local what=$1
+  shift
+  cd "$home"
+  PYTHONPATH=$home exec "$home/venv/bin/python" -m ansible_collections.pcluster.postboot.plugins.plugin_utils._pull "$what" --home "$home" \
+    --mode "$mode" "$@" 2>&4 3>&- 4>&-
+}
+
+main() {
+  local state there
+  [ "$EUID" = 0 ] || [ -n "$root" ] || { echo "pcluster-postboot: bootstrap.sh needs root" >&4 && exit 1; }
+  mkdir -p "${log%/*}" "$root/run/pcluster-postboot"
+  if [ -e "$log" ] && [ "$(stat --format=%s "$log")" -gt 10000000 ]; then mv -f "$log" "$log.1"; fi
+  exec 3>> "$log" 2>&3
+  chmod 0640 "$log"
+  arguments "$@"
+  home=$opt/current
+  if [ "$release" = yes ]; then run release; fi
+  if [ "$mode$installed" = noneno ]; then
+    say "--mode is none: nothing is done"
+    return
+  fi
+  # ParallelCluster's own proxy, of which only login shells know.
+  # shellcheck source=/dev/null
+  if [ -r "$root/etc/profile.d/proxy.sh" ]; then . "$root/etc/profile.d/proxy.sh"; fi
+  mkdir -p "$opt"
+  budget=${budget:-$(time_left)}
+  if [ "$installed" = no ]; then
+    # What it does is done by this run, or goes on after it.
+    state=$(systemctl show --property=ActiveState --value "$unit")
+    case $state in inactive | failed) ;; *) systemctl stop "$unit" ;; esac
+  fi
+  exec 9>> "$root/run/pcluster-postboot/bootstrap.lock"
+  flock --timeout "$budget" 9 || die "another bootstrap.sh is at work, and has not ended within $budget s"
+  rm -rf "$opt"/.incoming.*
+  stage=$(mktemp --directory "$opt/.incoming.XXXXXX") || die "nothing can be written to $opt ($(room))"
+  if [ "$installed" = yes ]; then
+    home=$opt/$(readlink "$opt/current") || die "nothing is installed in $opt; needed: a first run with --bundle and --sha256"
+    mode=$(< "$opt/mode")
+  else
+    there=("$opt"/*-"${sha256:0:12}")
+    if [ ${#there[@]} -gt 0 ]; then home=${there[0]}; else bring; fi
+  fi
+  read_bundle "$home"
+  if [ ! -e "$home/.complete" ] || ! "$home/venv/bin/python" -I -c 'import ansible'; then make_venv; fi
+  if [ "$installed" = no ]; then settle; fi
+  rm -rf "$stage"
+  if [ "$check" = yes ]; then run check; fi
+  # It waits for slurmd, and another run may come meanwhile.
+  if [ "$installed" = yes ]; then run later 9>&-; fi
+  run boot --defer "$defer" --hold "$hold" --budget "$budget" --elapsed "$(($(now) - began))"
+}
+
+main "$@"

@@ -1,0 +1,540 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""bootstrap.sh as it is, on a node that is a folder: its programs and what it installs are small fakes."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[3] / "roles/pull/files/bootstrap.sh"
+VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
+HEX = "0123456789abcdef" * 4
+URL = "s3://bucket/prefix/pcluster-postboot.tar.gz"
+
+# What the bundle's own Python runs: it notes how it was called, and ends as the test says.
+PULL = """
+import json, os, sys
+with open(os.environ["PCLUSTER_POSTBOOT_ROOT"] + "/called", "a") as stream:
+    stream.write(json.dumps({"args": sys.argv[1:], "env": dict(os.environ), "python": sys.executable}) + "\\n")
+told = os.environ["PCLUSTER_POSTBOOT_ROOT"] + "/fails"
+if os.path.exists(told):
+    sys.exit(print("pcluster-postboot: docker failed", file=sys.stderr) or 1)
+"""
+# It makes environments as uv does, without a network.
+UV = """#!/bin/sh
+set -e
+echo "$@" >> "$PCLUSTER_POSTBOOT_ROOT/uv.log"
+if [ -e "$PCLUSTER_POSTBOOT_ROOT/uv.fails" ]; then echo 'error: No space left on device (os error 28)' >&2; exit 2; fi
+case $1 in
+  venv) "$3" -m venv --without-pip "$4" ;;
+  pip) python=$5; "$python" -c 'import sysconfig, os; os.makedirs(sysconfig.get_path("purelib") + "/ansible")' ;;
+esac
+"""
+PROGRAMS = {
+    "systemctl": 'cd "$PCLUSTER_POSTBOOT_ROOT"; echo "$@" >> systemctl.log; cat state 2> /dev/null || echo inactive',
+    "ps": 'cat "$PCLUSTER_POSTBOOT_ROOT/since"',
+    "aws": """echo "$@" >> "$PCLUSTER_POSTBOOT_ROOT/aws.log"; for file; do :; done
+if [ -e "$PCLUSTER_POSTBOOT_ROOT/aws.sh" ]; then . "$PCLUSTER_POSTBOOT_ROOT/aws.sh"; fi
+cp "$PCLUSTER_POSTBOOT_ROOT/s3.tar.gz" "$file" """,
+    "sleep": "exec /bin/sleep 0.1",
+}
+
+
+def wheel() -> bytes:
+    """Return uv's wheel."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("uv-1.0.data/scripts/uv", UV)
+    return stream.getvalue()
+
+
+class Node:
+    """A node, and what lies in its S3 bucket."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.opt = root, root / "opt/pcluster-postboot"
+        (root / "bin").mkdir(parents=True)
+        for name, code in PROGRAMS.items():
+            self.program(name, code)
+        self.program("python3", f'exec "{sys.executable}" "$@"')
+        (root / "since").write_text("    42\n")
+        self.sha256 = self.publish()
+
+    def program(self, name: str, code: str) -> Path:
+        path = self.root / "bin" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/bash\n{code}\n")
+        path.chmod(0o755)
+        return path
+
+    def publish(self, version: str = "1.0.0", uv: bool = True, **changes: Any) -> str:
+        """Put a bundle into S3 and return its sha256."""
+        about = {
+            "format": 1,
+            "version": version,
+            "pythons": [VERSION],
+            "architectures": [platform.machine()],
+            **changes,
+        }
+        files = {
+            "bundle.json": json.dumps(about).encode(),
+            "requirements.txt": b"",
+            "bootstrap.sh": SCRIPT.read_bytes(),
+            "ansible_collections/pcluster/postboot/plugins/plugin_utils/_pull.py": PULL.encode(),
+        }
+        if uv:
+            files[f"wheelhouse/uv-1.0-py3-none-manylinux_2_17_{platform.machine()}.whl"] = wheel()
+        with tarfile.open(self.root / "s3.tar.gz", "w:gz") as archive:
+            for name, content in files.items():
+                entry = tarfile.TarInfo(name)
+                entry.size, entry.mode = len(content), 0o755 if name.endswith(".sh") else 0o644
+                archive.addfile(entry, io.BytesIO(content))
+        return hashlib.sha256((self.root / "s3.tar.gz").read_bytes()).hexdigest()
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """Start it as ParallelCluster's executor does: a file in /tmp, no terminal, hardly an environment."""
+        script = self.root / "tmpscript"
+        shutil.copy(SCRIPT, script)
+        script.chmod(0o755)
+        return subprocess.Popen(
+            [script, *arguments],
+            env={"PCLUSTER_POSTBOOT_ROOT": str(self.root), "PATH": "/usr/bin:/bin", **environment},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
+        process = self.start(*arguments, **environment)
+        out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+    def install(self, *arguments: str, sha256: str = "", **environment: str) -> tuple[int, str, str]:
+        return self.run("--bundle", URL, "--sha256", sha256 or self.sha256, *arguments, **environment)
+
+    def fails(self, *arguments: str, **more: str) -> str:
+        """Run it, and return the one line that it ends with, which the log has as well. Nothing half-done is left."""
+        code, _out, err = self.install(*arguments, **more)
+        assert code == 1
+        assert err.count("\n") == 1, err
+        assert err.startswith("pcluster-postboot: ")
+        assert err.endswith(f"; see {self.log}\n")
+        line = err[len("pcluster-postboot: ") : -len(f"; see {self.log}\n")]
+        assert self.log.read_text().splitlines()[-1].endswith(f"failed: {line}")
+        assert not self.called()
+        assert [path.name for path in self.opt.glob(".incoming.*")] == []
+        return line
+
+    @property
+    def log(self) -> Path:
+        return self.root / "var/log/pcluster-postboot/pull.log"
+
+    def called(self) -> list[dict[str, Any]]:
+        path = self.root / "called"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def lines(self, name: str) -> list[str]:
+        path = self.root / name
+        return path.read_text().splitlines() if path.exists() else []
+
+    def installed(self) -> list[str]:
+        return sorted(path.name for path in self.opt.glob("*-*"))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path / "node")
+
+
+def test_it_installs_the_bundle_and_runs_it(node: Node) -> None:
+    code, out, err = node.install("--mode", "cpu", "--hold", "yes", "--budget", "500")
+    assert (code, err) == (0, "")
+    home = node.opt / f"1.0.0-{node.sha256[:12]}"
+    assert re.fullmatch(rf"pcluster-postboot: the bundle {home.name} is here after \d+\.\d s\n", out)
+    (call,) = node.called()
+    args = call["args"]
+    assert args[:-1] == (
+        [
+            "boot",
+            "--home",
+            str(home),
+            "--mode",
+            "cpu",
+            "--defer",
+            "yes",
+            "--hold",
+            "yes",
+            "--budget",
+            "500",
+            "--elapsed",
+        ]
+    )
+    assert 0 < int(args[-1]) < 3000
+    assert call["python"] == str(home / "venv/bin/python")
+    assert os.readlink(node.opt / "current") == home.name
+    assert (home.stat().st_mode & 0o777, (home / ".complete").exists()) == (0o700, True)
+    assert (node.opt / "mode").read_text() == "cpu\n"
+    assert node.log.stat().st_mode & 0o777 == 0o640
+    assert sorted(path.name for path in node.opt.iterdir()) == [home.name, "current", "mode"]
+
+
+def test_what_is_installed_is_not_fetched_or_made_again(node: Node) -> None:
+    node.install()
+    before = node.lines("aws.log"), node.lines("uv.log")
+    assert len(before[0]) == 1
+    code, out, err = node.install()
+    assert (code, out, err) == (0, "", "")
+    assert (node.lines("aws.log"), node.lines("uv.log")) == before
+    assert len(node.called()) == 2
+
+
+def test_an_environment_that_does_not_start_is_made_again_without_the_network(node: Node) -> None:
+    node.install()
+    home = node.opt / os.readlink(node.opt / "current")
+    (home / "venv/bin/python").unlink()
+    assert node.install()[0] == 0
+    assert len(node.lines("aws.log")) == 1
+    assert (home / "venv/bin/python").exists()
+
+
+def test_what_surrounds_it_does_not_matter(node: Node) -> None:
+    noise = {"PYTHONPATH": "/nowhere", "PYTHONHOME": "/nowhere", "ANSIBLE_STRATEGY": "debug", "UV_INDEX_URL": "x"}
+    assert node.install(**noise, VIRTUAL_ENV="/nowhere", HOME="/nowhere", LC_ALL="C", https_proxy="http://p:1")[0] == 0
+    env = node.called()[0]["env"]
+    assert not {"PYTHONHOME", "ANSIBLE_STRATEGY", "UV_INDEX_URL", "VIRTUAL_ENV"} & set(env)
+    assert (env["HOME"], env["LC_ALL"], env["https_proxy"]) == ("/root", "C.UTF-8", "http://p:1")
+    assert env["PYTHONPATH"] == os.path.dirname(os.path.dirname(os.path.dirname(node.called()[0]["python"])))
+
+
+def test_the_proxy_of_login_shells_counts(node: Node) -> None:
+    (node.root / "etc/profile.d").mkdir(parents=True)
+    (node.root / "etc/profile.d/proxy.sh").write_text("export https_proxy=http://proxy:3128\n")
+    node.install()
+    assert node.called()[0]["env"]["https_proxy"] == "http://proxy:3128"
+
+
+@pytest.mark.parametrize("mode", ["none", ""])
+def test_mode_none_does_nothing(node: Node, mode: str) -> None:
+    code, out, err = node.run("--mode", mode)
+    assert (code, out, err) == (0, "pcluster-postboot: --mode is none: nothing is done\n", "")
+    assert not node.opt.exists()
+    assert node.lines("systemctl.log") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--sha255", HEX], "argument --sha255 is unknown; there are --bundle "),
+        (["--mode"], "--mode has no value"),
+        (["--mode", "fast"], "--mode is fast; needed: auto, gpu, cpu or none"),
+        (["--budget", "10m"], "--budget is 10m; needed: a number of seconds"),
+        (["--defer", "true"], "--defer is true; needed: yes or no"),
+        (["--hold", "1"], "--hold is 1; needed: yes or no"),
+        (["--check"], "--check needs --installed"),
+        (["--sha256", "abc"], "--sha256 is 'abc'; needed: the 64 hexadecimal digits"),
+        (["--bundle", "bucket/key"], "--bundle is 'bucket/key'; needed: a URL that begins with s3://"),
+        (["--bundle", "/nowhere.tar.gz"], "--bundle is /nowhere.tar.gz, which is not there"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(node: Node, arguments: list[str], line: str) -> None:
+    assert node.fails(*arguments).startswith(line)
+
+
+def test_a_wrong_sha256_is_one_line_and_the_next_run_completes(node: Node) -> None:
+    size = (node.root / "s3.tar.gz").stat().st_size
+    line = node.fails(sha256=HEX)
+    assert line == (f"{URL} is not what --sha256 says: its {size} bytes have the sha256 {node.sha256}; needed: {HEX}")
+    assert node.installed() == []
+    assert node.install()[0] == 0
+
+
+def test_a_bundle_that_was_cut_off_is_refused(node: Node) -> None:
+    whole = (node.root / "s3.tar.gz").read_bytes()
+    (node.root / "s3.tar.gz").write_bytes(whole[: len(whole) // 2])
+    assert f"its {len(whole) // 2} bytes have the sha256" in node.fails()
+    (node.root / "s3.tar.gz").write_bytes(whole)
+    assert node.install()[0] == 0
+
+
+def test_a_bundle_that_is_none_is_refused(node: Node) -> None:
+    (node.root / "s3.tar.gz").write_bytes(b"no archive")
+    sha256 = hashlib.sha256(b"no archive").hexdigest()
+    assert node.fails(sha256=sha256).startswith("the bundle cannot be unpacked: tar: ")
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("echo 'fatal error: An error occurred (403) when calling HeadObject: Forbidden' >&2; exit 1", "(403)"),
+        ("echo; echo 'fatal error: Unable to locate credentials' >&2; exit 1", "Unable to locate credentials"),
+        ("echo 'Could not connect to the endpoint URL' >&2; exit 255", "Could not connect to the endpoint URL"),
+        ("head -c 100 /dev/zero > \"$file\"; echo '[Errno 28] No space left on device' >&2; exit 1", "No space left"),
+        ("exit 1", "no message"),
+    ],
+)
+def test_a_download_that_fails_is_tried_again_and_then_one_line(node: Node, code: str, told: str) -> None:
+    (node.root / "aws.sh").write_text(code)
+    line = node.fails()
+    assert line.startswith(f"{URL} cannot be read: ")
+    assert told in line
+    assert line.endswith(f" MB are free in {node.opt})")
+    assert len(node.lines("aws.log")) == 3
+    (node.root / "aws.sh").unlink()
+    assert node.install()[0] == 0
+
+
+def test_a_download_that_fails_once_is_no_failure(node: Node) -> None:
+    (node.root / "aws.sh").write_text(
+        'mv "$PCLUSTER_POSTBOOT_ROOT/aws.sh" /dev/null; rm -f "$PCLUSTER_POSTBOOT_ROOT/aws.sh"; exit 1'
+    )
+    assert node.install()[::2] == (0, "")
+    assert len(node.lines("aws.log")) == 2
+
+
+def test_a_download_that_takes_too_long_ends_within_the_budget(node: Node) -> None:
+    (node.root / "aws.sh").write_text('head -c 300000 /dev/zero > "$file"; exec /bin/sleep 60')
+    start = time.monotonic()
+    line = node.fails("--budget", "1")
+    assert time.monotonic() - start < 10
+    assert line.startswith(f"{URL} could not be read within the budget of 1 s; ")
+    assert int(line.split("; ")[1].split(" KB")[0]) >= 293
+    (node.root / "aws.sh").unlink()
+    assert node.install()[0] == 0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    (tmp_path / "web").mkdir()
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "web"))
+    handler.func.log_message = lambda *_args: None  # type: ignore[attr-defined]
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{httpd.server_address[1]}"
+        httpd.shutdown()
+
+
+def test_a_bundle_comes_over_http_or_from_a_file(node: Node, tmp_path: Path, server: str) -> None:
+    line = node.fails("--bundle", f"{server}/b.tar.gz?X-Amz-Signature=secret")
+    assert line.startswith(f"{server}/b.tar.gz cannot be read: curl: (22) ")
+    assert "secret" not in node.log.read_text()
+    shutil.copy(node.root / "s3.tar.gz", tmp_path / "web/b.tar.gz")
+    assert node.install("--bundle", f"{server}/b.tar.gz?X-Amz-Signature=secret")[0] == 0
+    other = node.publish("2.0.0")
+    assert node.install("--bundle", str(node.root / "s3.tar.gz"), sha256=other)[0] == 0
+    assert (node.root / "s3.tar.gz").exists()
+    assert [name.split("-")[0] for name in node.installed()] == ["1.0.0", "2.0.0"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"format": 2}, "the bundle has format 2; needed: 1, or the bootstrap.sh that was published with it"),
+        ({"architectures": ["s390x"]}, f"the bundle is for s390x; needed: one for {platform.machine()}"),
+        ({"pythons": ["3.99"]}, "no Python fits ("),
+    ],
+)
+def test_a_bundle_for_other_nodes_is_refused(node: Node, changes: dict[str, Any], told: str) -> None:
+    assert told in node.fails(sha256=node.publish(**changes))
+
+
+def test_the_system_is_asked_for_a_python_before_parallelcluster(node: Node) -> None:
+    own = node.root / "opt/parallelcluster/pyenv/versions/3.14.10/bin/python3"
+    for path, prints in ((node.root / "bin/python3", "3.9"), (own, VERSION)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Only who asks for the version is told another.
+        path.write_text(
+            f'#!/bin/sh\ncase "$*" in *version_info*) echo {prints}; exit ;; esac\nexec "{sys.executable}" "$@"\n'
+        )
+        path.chmod(0o755)
+    for version in ("3.11", "3.12", "3.13", "3.14"):
+        node.program(f"python{version}", "echo 3.9")
+    assert node.install()[0] == 0
+    assert f"an environment of {own} is there" in node.log.read_text()
+    node.program(
+        "python3.11", f'case "$*" in *version_info*) echo {VERSION}; exit ;; esac; exec "{sys.executable}" "$@"'
+    )
+    shutil.rmtree(node.opt)
+    assert node.install()[0] == 0
+    assert f"an environment of {node.root}/bin/python3.11 is there" in node.log.read_text()
+
+
+def test_where_no_python_fits_all_that_were_found_are_named(node: Node) -> None:
+    for version in ("3", "3.11", "3.12", "3.13", "3.14"):
+        prints = f'case "$*" in *version_info*) echo 3.9; exit ;; esac; exec "{sys.executable}" "$@"'
+        node.program(f"python{version}", prints)
+    line = node.fails()
+    assert line.startswith("no Python fits (")
+    assert f"{node.root}/bin/python3 is 3.9" in line
+    assert line.endswith(f"); needed: one of {VERSION}, in the image or named by --python")
+    line = node.fails("--python", "/nowhere/python")
+    assert line == f"--python: /nowhere/python is none; needed: one of {VERSION}"
+
+
+def test_without_uv_pythons_own_venv_and_pip_do(node: Node) -> None:
+    # Nothing is to be installed, so pip needs nothing of a wheelhouse that is not there.
+    assert node.install(sha256=node.publish(uv=False))[0] == 0
+    assert (node.opt / "current/venv/bin/pip").exists()
+    assert node.lines("uv.log") == []
+
+
+def test_a_full_disk_is_one_line_and_the_next_run_completes(node: Node) -> None:
+    (node.root / "uv.fails").touch()
+    line = node.fails()
+    assert "No space left on device (os error 28) (" in line
+    assert not (node.opt / "current").exists()
+    (node.root / "uv.fails").unlink()
+    assert node.install()[0] == 0
+    assert len(node.lines("aws.log")) == 1  # what was unpacked is kept
+
+
+@pytest.mark.parametrize("at", ["aws", "ln"])
+def test_a_run_that_was_killed_is_finished_by_the_next(node: Node, at: str) -> None:
+    hang = 'touch "$PCLUSTER_POSTBOOT_ROOT/hangs"; exec /bin/sleep 60'
+    if at == "aws":
+        (node.root / "aws.sh").write_text(hang)
+    else:
+        node.program("ln", hang)
+    process = node.start("--bundle", URL, "--sha256", node.sha256)
+    deadline = time.monotonic() + 30
+    while not (node.root / "hangs").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert not (node.opt / "current").exists()
+    assert len(list(node.opt.glob(".incoming.*"))) == 1
+    for name in ("aws.sh", "bin/ln"):
+        (node.root / name).unlink(missing_ok=True)
+    assert node.install()[0] == 0
+    assert sorted(path.name for path in node.opt.iterdir()) == [*node.installed(), "current", "mode"]
+
+
+def test_from_one_version_to_the_next_and_back(node: Node) -> None:
+    old = node.sha256
+    assert node.install()[0] == 0
+    new = node.publish("1.1.0")
+    assert node.install(sha256=new)[0] == 0
+    assert os.readlink(node.opt / "current") == f"1.1.0-{new[:12]}"
+    fetched = node.lines("aws.log")
+    assert node.install(sha256=old)[0] == 0
+    assert os.readlink(node.opt / "current") == f"1.0.0-{old[:12]}"
+    assert node.lines("aws.log") == fetched
+    assert len(node.installed()) == 2
+
+
+def test_three_versions_stay_those_that_were_used_last(node: Node) -> None:
+    first = node.sha256
+    assert node.install()[0] == 0
+    for version in ("2", "3", "4"):
+        assert node.install(sha256=node.publish(version))[0] == 0
+        if version == "3":
+            assert node.install(sha256=first)[0] == 0
+    assert [name.split("-")[0] for name in node.installed()] == ["1.0.0", "3", "4"]
+
+
+def test_the_service_is_stopped_first(node: Node) -> None:
+    node.install()
+    assert not [line for line in node.lines("systemctl.log") if line.startswith("stop")]
+    (node.root / "state").write_text("activating\n")
+    assert node.install()[0] == 0
+    assert "stop pcluster-postboot.service" in node.lines("systemctl.log")
+
+
+def test_the_service_runs_what_is_installed(node: Node) -> None:
+    code, _out, err = node.run("--installed")
+    assert code == 1
+    assert "nothing is installed in " in err
+    node.install("--mode", "gpu")
+    home = str(node.opt / os.readlink(node.opt / "current"))
+    assert node.run("--installed")[0] == 0
+    assert node.run("--installed", "--check")[0] == 0
+    assert node.run("--release")[0] == 0
+    assert [call["args"] for call in node.called()[1:]] == [
+        ["later", "--home", home, "--mode", "gpu"],
+        ["check", "--home", home, "--mode", "gpu"],
+        ["release", "--home", f"{node.opt}/current", "--mode", "auto"],
+    ]
+    assert not [line for line in node.lines("systemctl.log") if line.startswith("stop")]
+
+
+def test_one_at_a_time(node: Node) -> None:
+    (node.root / "run/pcluster-postboot").mkdir(parents=True)
+    with open(node.root / "run/pcluster-postboot/bootstrap.lock", "w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        assert node.fails("--budget", "1") == "another bootstrap.sh is at work, and has not ended within 1 s"
+    assert node.install()[0] == 0
+
+
+def test_it_ends_as_the_run_does(node: Node) -> None:
+    (node.root / "fails").touch()
+    assert node.install()[::2] == (1, "pcluster-postboot: docker failed\n")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "since", "budget"),
+    [
+        ({"node_type": "ComputeFleet", "compute_node_bootstrap_timeout": 2100}, 100, 1880),
+        ({"node_type": "ComputeFleet", "compute_node_bootstrap_timeout": "2100"}, 100, 1880),
+        ({"node_type": "LoginNode", "compute_node_bootstrap_timeout": 2100}, 0, 1980),
+        ({"node_type": "HeadNode", "compute_node_bootstrap_timeout": 9000}, 100, 680),  # half of 1800
+        ({"node_type": "HeadNode", "head_node_bootstrap_timeout": 3600}, 100, 1580),
+        ({"node_type": "ComputeFleet", "compute_node_bootstrap_timeout": 2100}, 2050, 60),
+        ({"node_type": "ComputeFleet", "compute_node_bootstrap_timeout": 2100}, 500000, 1980),  # long after its boot
+        (None, 100, 1580),
+    ],
+)
+def test_the_budget_is_what_is_left_of_the_bootstrap_timeout(
+    node: Node, cluster: dict[str, Any] | None, since: int, budget: int
+) -> None:
+    if cluster:
+        (node.root / "etc/chef").mkdir(parents=True)
+        (node.root / "etc/chef/dna.json").write_text(json.dumps({"cluster": cluster}, indent=2))
+    (node.root / "since").write_text(f"  {since}\n")
+    node.install()
+    args = node.called()[0]["args"]
+    assert args[args.index("--budget") + 1] == str(budget)
+
+
+def test_a_log_that_cannot_be_written_is_told(node: Node) -> None:
+    node.log.parent.mkdir(parents=True)
+    node.log.symlink_to("/dev/full")
+    code, _out, err = node.install()
+    assert code == 1
+    assert err.count("\n") == 1
+    assert "cannot be written" in err
+
+
+def test_parallelclusters_executor_changes_nothing_in_it() -> None:
+    content = SCRIPT.read_bytes()
+    assert content.startswith(b"#!/usr/bin/env bash\n")
+    assert b"\r" not in content
+    assert content.isascii()
+
+
+@pytest.mark.skipif(not shutil.which("shellcheck"), reason="no shellcheck")
+def test_shellcheck_has_nothing_to_say() -> None:
+    subprocess.run(["shellcheck", SCRIPT], check=True)
