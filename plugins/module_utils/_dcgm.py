@@ -1,0 +1,253 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Which of DCGM's packages a node needs, and how many GPUs DCGM and its exporter see."""
+
+from __future__ import annotations
+
+import glob
+import http.client
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_engine as engine
+from ansible_collections.pcluster.postboot.plugins.module_utils import _packagerepo, _packages, _run, _systemd
+
+LEGACY = "datacenter-gpu-manager"  # all of DCGM 3 in one package, which excludes those of DCGM 4
+CORE = f"{LEGACY}-4-core"
+EXPORTER = f"{LEGACY}-exporter"
+UNIT = "nvidia-dcgm.service"
+PROGRAMS = {"dcgm": "/usr/bin/dcgmi", "exporter": "/usr/bin/dcgm-exporter"}
+ADDRESS = ("127.0.0.1", 5555)
+APT_SOURCES = "/etc/apt"
+_CUDAS = ("11", "12", "13")
+# The oldest driver of each of CUDA's major versions, as NVIDIA's compatibility tables have them.
+_DRIVERS = ((580, "13"), (525, "12"), (0, "11"))
+_PARTS = (
+    *(f"{kind}{cuda}" for kind in ("cuda", "proprietary-cuda", "multinode-cuda") for cuda in _CUDAS),
+    *("config", "cuda-all", "dev", "devel", "multinode", "proprietary"),
+)
+
+
+class DcgmError(Exception):
+    """What is wrong, on one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class Request(NamedTuple):
+    """What is asked for; the module's documentation tells what each part means."""
+
+    manager: str
+    component: str = "dcgm"
+    version: str = ""
+    fresh_version: str = ""
+    minimum_version: str = ""
+    driver: str = ""
+    cuda: str = ""
+    cuda_major: str = ""
+    proprietary: bool = True
+    repository: str = ""
+    url: str = ""
+    mirrors: tuple[str, ...] = ()
+
+
+class Outcome(NamedTuple):
+    """What has to be done, and why."""
+
+    install: bool
+    why: str
+    version: str
+    packages: list[str]
+    legacy: bool
+    add: bool
+    left: bool
+    other: bool
+    summary: str
+
+
+def cuda_major(request: Request) -> str:
+    """Return the major version of CUDA for which the driver is made; else that of the toolkit, or the newest one."""
+    if request.cuda_major:
+        return request.cuda_major
+    branch = re.match(r"\d+", request.driver)
+    if branch:
+        return next(cuda for oldest, cuda in _DRIVERS if int(branch[0]) >= oldest)
+    toolkit = request.cuda.split(".")[0]
+    return toolkit if toolkit in _CUDAS else _CUDAS[-1]
+
+
+def at_least(version: str, minimum: str) -> bool:
+    """Tell whether a version is as new as another one."""
+    have, need = ([int(number) for number in re.findall(r"\d+", text)] for text in (version, minimum))
+    return have[: len(need)] >= need
+
+
+def wanted(request: Request) -> list[str]:
+    """Return the packages that a node gets, the one that tells the version first."""
+    if request.component == "exporter":
+        return [EXPORTER]
+    cuda = cuda_major(request)
+    names = [CORE, f"{LEGACY}-4-cuda{cuda}"]
+    return [*names, f"{LEGACY}-4-proprietary", f"{LEGACY}-4-proprietary-cuda{cuda}"] if request.proprietary else names
+
+
+def _noted(lead: str) -> tuple[str, bool]:
+    """Return which version this collection has installed, or begun to, and whether it came to its end."""
+    try:
+        with open(os.path.join(_run.STATE_DIR, _packages.RECORDS, f"{lead}.json"), encoding="utf-8") as stream:
+            record = json.load(stream)
+        return str(record["version"]), bool(record["done"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "", True
+
+
+def provided_by(request: Request) -> str:
+    """Return the file by which apt has the repository already. It takes none twice with different keys."""
+    if request.manager != "apt":
+        return ""
+    url = _packagerepo.through_mirror(request.url, request.mirrors).rstrip("/")
+    for path in sorted(glob.glob(f"{APT_SOURCES}/sources.list") + glob.glob(f"{APT_SOURCES}/sources.list.d/*")):
+        if os.path.basename(path) == f"{request.repository}.sources" or not path.endswith((".list", ".sources")):
+            continue
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            lines = [line for line in stream if not line.lstrip().startswith("#")]
+        off = any(re.match(r"enabled:\s*no", line, re.IGNORECASE) for line in lines)
+        if not off and any(word.rstrip("/") == url for line in lines for word in line.split()):
+            return path
+    return ""
+
+
+def _left(request: Request) -> bool:
+    files = (
+        f"{APT_SOURCES}/sources.list.d/{request.repository}.sources",
+        f"/etc/yum.repos.d/{request.repository}.repo",
+    )
+    return any(os.path.exists(path) for path in files)
+
+
+def other_engine() -> bool:
+    """Tell whether a host engine answers that is not the service's."""
+    if not _systemd.running() or _systemd.status_of(UNIT).get("ActiveState") in ("active", "activating"):
+        return False
+    try:
+        with socket.create_connection(ADDRESS, timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def plan(request: Request) -> Outcome:
+    """Say what has to be installed. What is there and new enough stays as it is."""
+    names = wanted(request)
+    lead, name = names[0], {"dcgm": "DCGM", "exporter": "DCGM exporter"}[request.component]
+    # What of DCGM is there beside them has to be of the same version, or apt would have to remove it.
+    family = {LEGACY, *(f"{LEGACY}-4-{part}" for part in _PARTS)} if lead == CORE else set()
+    found = engine.packages(request.manager, {*names, *family})
+    have, legacy = found.installed.get(lead), found.installed.get(LEGACY)
+    noted, done = _noted(lead)
+    killed = bool(found.half) or not done
+    ours = bool(have and noted and engine.matches(have, noted))
+    missing = [package for package in names if package not in found.installed]
+    target, why = "", f"{name} {have} is installed"
+    if request.version and not (have and engine.matches(have, request.version) and not missing):
+        target, why = request.version, f"{name} {request.version} is wanted, there is {have or legacy or 'none'}"
+    elif killed:
+        target, why = noted or have or request.fresh_version, "an installation was interrupted"
+    elif not have and not legacy and os.path.exists(PROGRAMS[request.component]):
+        why = f"{PROGRAMS[request.component]} is there, and no package brought it; it is left as it is"
+    elif have and ours and missing:
+        target, why = have, f"missing: {', '.join(missing)}"
+    elif not have and not legacy:
+        target, why = request.fresh_version, f"there is no {name}"
+    elif not have or not at_least(have, request.minimum_version):
+        target, why = request.fresh_version, f"{name} {have or legacy} is older than {request.minimum_version}"
+    beside = sorted(package for package in found.installed if package not in (LEGACY, *names))
+    version = target or have or ""
+    return Outcome(
+        install=bool(target),
+        why=why,
+        version=version,
+        packages=[*names, *beside],
+        legacy=bool(legacy),
+        add=bool(target) and not provided_by(request),
+        left=_left(request),
+        other=lead == CORE and other_engine(),
+        summary=f"{name} {version or 'of unknown version'}{'' if target or ours else ', the node had it'}",
+    )
+
+
+# What DCGM and its exporter see
+
+
+class Seen(NamedTuple):
+    """What was seen: how many GPUs, and of the exporter which metrics."""
+
+    gpus: int
+    metrics: list[str]
+
+
+def discovered() -> Seen:
+    """Ask the host engine for its GPUs."""
+    argv = ["dcgmi", "discovery", "-l"]
+    if not shutil.which(argv[0]):
+        raise DcgmError("the program dcgmi is not there; the component dcgm installs it")
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            timeout=60,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DcgmError("'dcgmi discovery -l' did not end within 60 s") from error
+    found = re.search(r"^(\d+) GPUs? found", done.stdout, re.MULTILINE)
+    if done.returncode or not found:
+        said = " ".join(done.stdout.split())[-300:] or "it said nothing"
+        raise DcgmError(f"'dcgmi discovery -l' ended with {done.returncode}: {said}")
+    return Seen(int(found[1]), [])
+
+
+def scraped(url: str) -> Seen:
+    """Ask the exporter for its metrics."""
+    try:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(url, timeout=20) as response:
+            text = response.read().decode("utf-8", "replace")
+    except (OSError, http.client.HTTPException) as error:
+        raise DcgmError(f"{url} gave no metrics: {error}") from error
+    samples = re.findall(r'^(DCGM_\w+)\{[^}]*?\bgpu="(\d+)"', text, re.MULTILINE)
+    return Seen(len({gpu for _name, gpu in samples}), sorted({name for name, _gpu in samples}))
+
+
+def see(gpus: int, url: str, wait: float) -> Seen:
+    """Return what is seen once it is all of the node's GPUs; raise what is wrong when the time is over."""
+    ask: Callable[[], Seen] = (lambda: scraped(url)) if url else discovered
+    who = f"the exporter at {url} has metrics of" if url else "DCGM sees"
+    where = f"'journalctl -u {'nvidia-dcgm-exporter' if url else 'nvidia-dcgm'}' and 'nvidia-smi'"
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            seen = ask()
+            if seen.gpus == gpus:
+                return seen
+            wrong = f"{who} {seen.gpus} GPU{'' if seen.gpus == 1 else 's'}, and this node has {gpus}"
+        except DcgmError as error:
+            wrong = str(error)
+        if time.monotonic() >= deadline:
+            raise DcgmError(f"{wrong}; see {where}")
+        _run.heartbeat()
+        time.sleep(1)

@@ -1,0 +1,319 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What dcgm and dcgm_exporter work out for a node, and what Slurm runs before and after a job."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+
+from ansible_collections.pcluster.postboot.plugins.action import check_variables
+
+Value = Callable[[str], Any]
+Variables = Callable[..., Value]
+SHELLS = [shell for shell in ("dash", "bash") if any(Path(f, shell).exists() for f in ("/bin", "/usr/bin"))]
+
+
+@pytest.fixture
+def variables(repo: Path) -> Variables:
+    """variables(os name, architecture, **more) returns a function that works out a variable or a template."""
+
+    def make(system: str = "ubuntu2404", architecture: str = "x86_64", gpus: int = 8, **more: Any) -> Value:
+        everything: dict[str, Any] = {}
+        for role in ("common", "dcgm", "dcgm_exporter"):
+            for part in ("defaults", "vars"):
+                everything.update(yaml.safe_load((repo / f"roles/{role}/{part}/main.yml").read_text()) or {})
+        facts = {
+            "os": {"name": system},
+            "architecture": architecture,
+            "node_type": "compute",
+            "image_build": False,
+            "gpus": {"count": gpus},
+            "slurm": {"prefix": "/opt/slurm"},
+            **more.pop("facts", {}),
+        }
+        everything.update({"ansible_managed": "Managed.", **more, "ansible_facts": {"pcluster": facts}})
+        trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
+        templar = Templar(loader=DataLoader(), variables=trusted)
+
+        def work_out(name: str) -> Any:
+            template = repo / "roles/dcgm_exporter/templates" / name
+            text = template.read_text() if name.endswith(".j2") else "{{ " + name + " }}"
+            return templar.template(check_variables._trusted(text))
+
+        return work_out
+
+    return make
+
+
+@pytest.mark.parametrize("role", ["dcgm", "dcgm_exporter"])
+@pytest.mark.parametrize(
+    ("system", "architecture", "place"),
+    [
+        ("ubuntu2204", "x86_64", "ubuntu2204/x86_64"),
+        ("ubuntu2404", "aarch64", "ubuntu2404/sbsa"),
+        ("alinux2023", "x86_64", "amzn2023/x86_64"),
+        ("rhel9", "x86_64", "rhel9/x86_64"),
+        ("rocky9", "aarch64", "rhel9/sbsa"),
+    ],
+)
+def test_each_system_has_its_repository(
+    variables: Variables, role: str, system: str, architecture: str, place: str
+) -> None:
+    value = variables(system, architecture)
+    assert value(f"__{role}_repository_url") == f"https://developer.download.nvidia.com/compute/cuda/repos/{place}"
+
+
+@pytest.mark.parametrize(
+    ("facts", "gpus", "wanted", "here"),
+    [
+        ({}, 8, True, True),
+        ({}, 0, False, False),
+        ({"node_type": "head"}, 0, True, False),
+        ({"node_type": "head"}, 1, True, True),
+        ({"node_type": None, "image_build": True}, 0, True, True),
+        ({"node_type": "login"}, 0, False, False),
+    ],
+)
+def test_who_gets_it(variables: Variables, facts: dict[str, Any], gpus: int, wanted: bool, here: bool) -> None:
+    value = variables(gpus=gpus, facts=facts)
+    assert value("dcgm_exporter_enabled") is wanted
+    assert value("__dcgm_exporter_here") is here
+
+
+def test_the_command_line(variables: Variables) -> None:
+    assert variables()("__dcgm_exporter_arguments") == [
+        "--collectors=/etc/dcgm-exporter/pcluster-postboot.csv",
+        "--address=:9400",
+        "--remote-hostengine-info=localhost:5555",
+        "--no-hostname",
+        "--collect-interval=15000",
+        "--hpc-job-mapping-dir=/run/dcgm-exporter/jobs",
+    ]
+    value = variables(dcgm_exporter_jobs="false", dcgm_exporter_interval="5", dcgm_exporter_flags=["--debug"])
+    assert value("__dcgm_exporter_arguments")[4:] == ["--collect-interval=5000", "--debug"]
+
+
+@pytest.mark.parametrize(
+    ("address", "local"), [(":9400", "127.0.0.1:9400"), ("0.0.0.0:1", "127.0.0.1:1"), ("10.0.0.9:9400",) * 2]
+)
+def test_where_it_is_asked(variables: Variables, address: str, local: str) -> None:
+    assert variables(dcgm_exporter_listen_address=address)("__dcgm_exporter_local_address") == local
+
+
+# The metrics
+
+
+def test_the_counters_are_fields_of_dcgm(variables: Variables, repo: Path) -> None:
+    known = set((repo / "molecule/cluster/standins/dcgm/fields.txt").read_text().split())
+    names = [counter["name"] for counter in variables()("__dcgm_exporter_counters")]
+    assert len(names) == len(set(names))
+    assert {name for name in names if not name.startswith("DCGM_EXP_")} <= known
+    without = [counter["name"] for counter in variables(dcgm_exporter_profiling=False)("__dcgm_exporter_counters")]
+    assert set(names) - set(without) == {name for name in names if name.startswith("DCGM_FI_PROF_")} != set()
+
+
+def test_the_counters_file_is_what_go_reads(variables: Variables) -> None:
+    own = {"name": "DCGM_FI_DEV_FAN_SPEED", "type": "gauge", "help": 'Fans, "loud" ones (in %)'}
+    value = variables(dcgm_exporter_extra_counters=[own])
+    text = value("counters.csv.j2")
+    rows = list(csv.reader(line for line in text.splitlines() if not line.startswith("#")))
+    assert [{"name": n, "type": t, "help": h} for n, t, h in rows] == value("__dcgm_exporter_counters")
+    assert rows[-1] == list(own.values())
+    # Go refuses a quotation mark after a blank.
+    assert len(re.findall(r'^\w+,\w+,"', text, re.MULTILINE)) == len(rows)
+
+
+def check(value: Value, path: Path) -> subprocess.CompletedProcess[str]:
+    line = ["/bin/sh", "-euc", value("__dcgm_exporter_counters_check"), "counters", str(path)]
+    return subprocess.run(line, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_TEMP is there twice"),
+        ("dcgm_fi_dev_fan", "'dcgm_fi_dev_fan,gauge,\"Fan\"' is no field of DCGM"),
+        ("DCGM_FI_dev_fan", "'DCGM_FI_dev_fan,gauge,\"Fan\"' is no field of DCGM"),
+        ("DCGM_FI_A,B", "'DCGM_FI_A,B,gauge,\"Fan\"' is no field of DCGM"),
+    ],
+)
+def test_counters_that_would_cost_the_others_are_refused(
+    variables: Variables, tmp_path: Path, name: str, wrong: str
+) -> None:
+    (tmp_path / "good.csv").write_text(variables()("counters.csv.j2"))
+    assert check(variables(), tmp_path / "good.csv").returncode == 0
+    value = variables(dcgm_exporter_extra_counters=[{"name": name, "type": "gauge", "help": "Fan"}])
+    (tmp_path / "bad.csv").write_text(value("counters.csv.j2"))
+    refused = check(value, tmp_path / "bad.csv")
+    assert (refused.returncode, refused.stderr) == (1, f"{tmp_path}/bad.csv: {wrong}\n")
+
+
+# Which job has which GPU
+
+
+class Jobs:
+    """A node's folder of jobs, and the scripts that Slurm runs."""
+
+    def __init__(self, top: Path, value: Value, shell: str) -> None:
+        self.top, self.folder, self.shell = top, top / "jobs of this node", shell
+        self.folder.mkdir()
+        for part in ("prolog", "epilog"):
+            (top / part).write_text(value(f"{part}.sh.j2"))
+
+    def run(self, part: str, job: object = 7, gpus: str | None = None) -> subprocess.CompletedProcess[str]:
+        # Slurm gives them no PATH, and shells have different ones for that case.
+        given = {"PATH": "/none", "SLURM_JOB_ID": str(job), **({} if gpus is None else {"SLURM_JOB_GPUS": gpus})}
+        line = [f"/bin/{self.shell}", str(self.top / part)]
+        return subprocess.run(line, capture_output=True, text=True, check=False, env=given, umask=0o077)
+
+    def prolog(self, job: object, gpus: str | None) -> None:
+        done = self.run("prolog", job, gpus)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+    def epilog(self, job: object) -> None:
+        done = self.run("epilog", job)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+    @property
+    def now(self) -> dict[str, list[str]]:
+        files = sorted(path for path in self.folder.iterdir() if path.name != ".lock")
+        return {path.name: path.read_text().split() for path in files}
+
+
+@pytest.fixture(params=SHELLS)
+def jobs(request: pytest.FixtureRequest, tmp_path: Path, variables: Variables) -> Jobs:
+    value = variables(dcgm_exporter_jobs_dir=str(tmp_path / "jobs of this node"))
+    return Jobs(tmp_path, value, request.param)
+
+
+def test_a_job_is_noted_and_forgotten(jobs: Jobs) -> None:
+    jobs.prolog(7, "0,1,10")
+    assert jobs.now == {"0": ["7"], "1": ["7"], "10": ["7"]}
+    assert (jobs.folder / "10").stat().st_mode & 0o777 == 0o644, "the exporter has to read it"
+    jobs.epilog(7)
+    # The files stay, because the exporter fails where one vanishes between its looking and its reading.
+    assert jobs.now == {"0": [], "1": [], "10": []}
+
+
+def test_jobs_that_share_a_gpu(jobs: Jobs) -> None:
+    jobs.prolog(7, "0")
+    jobs.prolog(71, "0,1")
+    jobs.prolog(71, "0,1")
+    assert jobs.now == {"0": ["7", "71"], "1": ["71"]}
+    jobs.epilog(7)
+    assert jobs.now == {"0": ["71"], "1": ["71"]}
+
+
+@pytest.mark.parametrize("gpus", [None, "", "MIG-4f0b,..,../x,-1,a0"])
+def test_a_job_without_gpus_is_not_noted(jobs: Jobs, gpus: str | None) -> None:
+    jobs.prolog(7, gpus)
+    assert jobs.now == {}
+    jobs.epilog(7)
+    assert jobs.now == {}
+
+
+@pytest.mark.parametrize("job", ["", "7; touch here", "../x"])
+def test_what_is_no_job_is_left_alone(jobs: Jobs, job: str) -> None:
+    jobs.prolog(7, "0")
+    jobs.prolog(job, "0")
+    jobs.epilog(job)
+    assert jobs.now == {"0": ["7"]}
+
+
+def test_a_node_without_the_folder_runs_its_jobs(jobs: Jobs) -> None:
+    jobs.folder.rename(jobs.top / "gone")
+    jobs.prolog(7, "0")
+    jobs.epilog(7)
+    assert not jobs.folder.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file that root cannot replace")
+def test_a_folder_that_cannot_be_written_fails_no_job(jobs: Jobs) -> None:
+    jobs.prolog(7, "0")
+    try:
+        for name in ("0", ".lock"):
+            (jobs.folder / name).unlink()
+            (jobs.folder / name).mkdir()
+        (jobs.folder / "0/full").touch()
+        assert jobs.run("prolog", 8, "0").returncode == 0
+        assert jobs.run("epilog", 8).returncode == 0
+    finally:
+        (jobs.folder / ".lock").rmdir()
+
+
+@pytest.mark.parametrize("jobs", SHELLS[:1], indirect=True)
+def test_a_lock_that_is_held_delays_a_job_by_seconds(jobs: Jobs) -> None:
+    jobs.prolog(7, "0")
+    with subprocess.Popen(["flock", str(jobs.folder / ".lock"), "sleep", "30"]) as holder:
+        time.sleep(0.3)
+        begun = time.monotonic()
+        jobs.prolog(8, "0")
+        assert 4 < time.monotonic() - begun < 9
+        holder.terminate()
+    assert jobs.now == {"0": ["7"]}
+
+
+def test_many_at_once_lose_nothing_and_a_reader_sees_whole_files(jobs: Jobs) -> None:
+    stop, torn = threading.Event(), []
+
+    def reader() -> None:
+        while not stop.is_set():
+            for name in ("0", "1"):
+                try:
+                    text = (jobs.folder / name).read_text()
+                except FileNotFoundError:
+                    continue
+                torn.extend([text] if text and not re.fullmatch(r"(1\d\d\n)+", text) else [])
+
+    watcher = threading.Thread(target=reader)
+    watcher.start()
+    numbers = range(100, 112)
+    for part in ("prolog", "epilog"):
+        threads = [threading.Thread(target=jobs.run, args=(part, number, "0,1")) for number in numbers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        wanted = [str(number) for number in numbers] if part == "prolog" else []
+        assert jobs.now == {"0": wanted, "1": wanted}
+    stop.set()
+    watcher.join()
+    assert not torn
+
+
+def test_no_prolog_ends_with_anything_but_0(variables: Variables) -> None:
+    for part in ("prolog", "epilog"):
+        text = variables()(f"{part}.sh.j2")
+        assert text.startswith("#!/bin/sh\n")
+        assert text.endswith("\nexit 0\n")
+        assert set(re.findall(r"exit (\S+)", text)) == {"0"}
+        assert "/tmp" not in text
+
+
+@pytest.mark.parametrize("method", ["package", "container"])
+def test_the_units(variables: Variables, method: str) -> None:
+    text = variables()(f"{method}.service.j2")
+    assert '    "--address=:9400" \\\n' in text
+    assert "User=root" not in text
+    if method == "container":
+        assert "@sha256:" in text
+        assert "--cap-drop ALL" in text
+        assert "--volume /run/dcgm-exporter/jobs:/run/dcgm-exporter/jobs:ro" in text
+        assert "--volume /run/dcgm" not in variables(dcgm_exporter_jobs=False)("container.service.j2")
+        assert "--gpus" not in text
+    else:
+        assert "CapabilityBoundingSet=\n" in text
+        assert "SYS_ADMIN" not in text
