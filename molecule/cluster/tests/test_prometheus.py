@@ -28,6 +28,8 @@ ONLY = ("--limit", "head", "--tags", "prometheus")
 SPARE = "burst-dy-c5-1"
 # A look at Slurm every 30 s, a second of the timer's, and 5 s that Prometheus gathers changes for.
 REFRESH = 40
+# Tests of the rules, which only promtool can run.
+TESTS = Path(__file__).resolve().parents[3] / "tests/rules"
 RULES = {"good.yml": {"groups": [{"name": "g", "rules": [{"record": "up:sum", "expr": "sum(up)"}]}]}}
 
 
@@ -104,6 +106,41 @@ def test_labels(on: On) -> None:
         assert labels[name] == {**common, "instance": name, "pc_node": name, "pc_node_type": kind}
 
 
+def test_only_what_is_there_is_scraped(on: On, head: str) -> None:
+    """dcgm on GPU nodes, Slurm on the head node, and nothing that would be down for ever."""
+    found = ask(on(head), "targets?state=active")["activeTargets"]
+    nodes: dict[str, set[str]] = {}
+    for one in found:
+        nodes.setdefault(one["labels"]["job"], set()).add(one["labels"]["pc_node_type"])
+    assert nodes["node"] >= {"head", "compute"}
+    assert nodes["prometheus"] == nodes["slurm"] == {"head"}
+    gpus = {one["labels"]["pc_node"] for one in found if one["labels"]["job"] == "dcgm"}
+    assert {name for name in gpus if not name.startswith("gpu-")} == set()
+    assert ("gpu-st-p5-1" in gpus) == (head == "head")
+    wait(70, lambda: not ask(on(head), "query", "up == 0")["result"])
+
+
+def test_the_rules_say_what_they_should(on: On) -> None:
+    head = on("head")
+    roles = TESTS.parent.parent / "roles/prometheus/files"
+    head.check_output("mkdir -p /tmp/rules/tests /tmp/rules/roles/prometheus/files")
+    for source, place in ((TESTS, "tests"), (roles / "rules", "roles/prometheus/files")):
+        subprocess.run(["podman", "cp", source, f"postboot-head:/tmp/rules/{place}/"], check=True, capture_output=True)
+    done = head.run("cd /tmp/rules/tests/rules && promtool test rules *.yml")
+    head.check_output("rm -r /tmp/rules")
+    assert done.rc == 0, done.stdout + done.stderr
+    assert done.stderr.count("SUCCESS") + done.stdout.count("SUCCESS") == len(list(TESTS.glob("*.yml")))
+
+
+def test_the_rules_are_evaluated(on: On, head: str) -> None:
+    names = {path.stem for path in (TESTS.parent.parent / "roles/prometheus/files/rules").glob("*.yml")}
+    groups = ask(on(head), "rules")["groups"]
+    assert {group["file"] for group in groups} == {f"/etc/prometheus/rules/pcluster-{name}.yml" for name in names}
+    wait(
+        70, lambda: {rule["health"] for group in ask(on(head), "rules")["groups"] for rule in group["rules"]} == {"ok"}
+    )
+
+
 def test_powered_down_nodes_are_no_targets(on: On) -> None:
     assert "burst-dy-c5-2" in on("head").check_output("/opt/slurm/bin/scontrol -a -o show nodes")
     assert not any(name.startswith("burst-dy-c5-2") for name in targets(on("head")))
@@ -152,11 +189,12 @@ def test_a_scrape_configuration_that_is_wrong_changes_nothing(on: On, play: Play
 def test_a_changed_configuration_is_reloaded(on: On, play: Play) -> None:
     head = on("head")
     before = process(head)
+    file = "/etc/prometheus/rules/good.yml"
     assert play(*ONLY, *variables(prometheus_rules=RULES)).returncode == 0
-    assert [group["file"] for group in ask(head, "rules")["groups"]] == ["/etc/prometheus/rules/good.yml"]
+    assert file in [group["file"] for group in ask(head, "rules")["groups"]]
     assert "0 changed" in play(*ONLY, *variables(prometheus_rules=RULES)).stdout
     assert play(*ONLY).returncode == 0
-    wait(5, lambda: not ask(head, "rules")["groups"])
+    wait(5, lambda: file not in [group["file"] for group in ask(head, "rules")["groups"]])
     assert process(head) == before
 
 
@@ -167,7 +205,7 @@ def test_a_run_that_died_before_the_reload_is_finished(on: On, play: Play, comma
     head = on("head")
     for days in ("16d", "17d"):
         rules = {f"{days}.yml": {"groups": [{"name": days, "rules": [{"record": "up:sum", "expr": "sum(up)"}]}]}}
-        change = variables(prometheus_rules=rules, prometheus_retention_time=days)
+        change = variables(prometheus_rules=rules, prometheus_retention_time=days, prometheus_default_rules=[])
         killed(command("ansible-playbook", "pcluster.postboot.site", *ONLY, *change), 3, 9)
         again = play(*ONLY, *change)
         assert again.returncode == 0, again.stdout[-3000:]

@@ -1,0 +1,156 @@
+# Copyright (c) 2026 The pcluster.postboot contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Metrics of Slurm: from an exporter beside the sandbox's real Slurm, and from a slurmctld that has its own."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from testinfra.host import Host
+
+On = Callable[[str], Host]
+Play = Callable[..., subprocess.CompletedProcess[str]]
+
+ONLY = ("--limit", "el-head", "--tags", "slurm_exporter")
+# What `scontrol show config` of a newer Slurm says, and its slurmctld, which answers on a port of its own.
+NATIVE = r"""
+mkdir -p /run/native && cp /opt/slurm/bin/scontrol /run/native/scontrol.real
+cat > /run/native/scontrol << 'END'
+#!/bin/sh
+[ "$*" = "show config" ] || exec /run/native/scontrol.real "$@"
+echo "MetricsType             = metrics/openmetrics"
+/run/native/scontrol.real show config | sed -E 's/^(SLURM_VERSION +=).*/\1 25.11.8/; s/^(SlurmctldPort +=).*/\1 16820-16829/'
+END
+cat > /run/native/slurmctld.py << 'END'
+from http.server import BaseHTTPRequestHandler, HTTPServer
+PAGES = {
+    "/metrics/jobs": "slurm_jobs 4\nslurm_jobs_pending 1\n",
+    "/metrics/nodes": "slurm_nodes 1\n",
+    "/metrics/partitions": 'slurm_partition_jobs_running{partition="native"} 3\n',
+    "/metrics/scheduler": "slurm_sched_mean_cycle 7\n",
+}
+class Pages(BaseHTTPRequestHandler):
+    def do_GET(self):
+        text = PAGES.get(self.path)
+        self.send_response(200 if text else 404)
+        self.send_header("Content-Type", "text/plain")
+        self.end_headers()
+        self.wfile.write((text or "").encode())
+HTTPServer(("127.0.0.1", 16820), Pages).serve_forever()
+END
+chmod 0755 /run/native/scontrol
+mount --bind /run/native/scontrol /opt/slurm/bin/scontrol
+systemd-run --quiet --unit native-slurmctld /usr/bin/python3 /run/native/slurmctld.py
+until curl -sf 127.0.0.1:16820/metrics/jobs > /dev/null; do sleep 0.1; done
+"""
+
+
+def ask(host: Host, query: str) -> dict[str, float]:
+    """What Prometheus knows, by its labels."""
+    text = host.check_output(
+        f"curl -sfG http://localhost:9090/api/v1/query --data-urlencode {shlex.quote('query=' + query)}"
+    )
+    return {json.dumps(one["metric"]): float(one["value"][1]) for one in json.loads(text)["data"]["result"]}
+
+
+def exported(host: Host, *begin: str) -> dict[str, float]:
+    """What the exporter says now."""
+    lines = host.check_output("curl -sf http://127.0.0.1:9341/metrics").splitlines()
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line.startswith(begin)}
+
+
+def wait(seconds: float, done: Callable[[], Any]) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := done()):
+        assert time.monotonic() < end, f"not so after {seconds} s"
+        time.sleep(0.5)
+    return found
+
+
+def test_it_may_do_little_and_only_this_node_reaches_it(on: On, head: str) -> None:
+    host = on(head)
+    process = host.check_output("systemctl show --property=MainPID --value slurm_exporter")
+    status = dict(line.split(":\t", 1) for line in host.file(f"/proc/{process}/status").content_string.splitlines())
+    user = host.user("slurm_exporter").uid
+    assert status["Uid"].split() == [str(user)] * 4
+    assert int(status["CapEff"], 16) == 0
+    assert host.socket("tcp://127.0.0.1:9341").is_listening
+    assert "0.0.0.0:9341" not in host.check_output("ss --listening --tcp --numeric")
+    exposure = host.check_output("systemd-analyze security --no-pager slurm_exporter | tail -n 1")
+    assert float(exposure.split(": ")[1].split()[0]) < 2, exposure
+
+
+def test_jobs_of_the_real_slurm(on: On) -> None:
+    host = on("head")
+    host.check_output("systemctl reset-failed slurm_exporter")
+    job = host.check_output(
+        "runuser -u ubuntu -- /opt/slurm/bin/sbatch --parsable --hold --partition=gpu --gres=gpu:2 --chdir=/tmp "
+        "--output=/dev/null --wrap 'sleep 60'"
+    )
+    try:
+        held = 'slurm_queue_pending{partition="gpu",reason="JobHeldUser",user="ubuntu"}'
+        assert exported(host, "slurm_queue_pending")[held] == 1
+        host.check_output(f"/opt/slurm/bin/scontrol release {job}")
+        running = 'slurm_queue_running{partition="gpu",user="ubuntu"}'
+        wait(20, lambda: exported(host, "slurm_queue_running").get(running) == 1)
+        found = exported(host, "slurm_gpus", "slurm_partition", "slurm_node_status", "slurm_jobs", "slurm_user_jobs")
+        assert found["slurm_gpus_alloc"] == 2
+        assert found['slurm_partition_gpus_allocated{partition="gpu"}'] == 2
+        assert found['slurm_node_status{node="gpu-st-p5-1",partition="gpu",status="mixed"}'] == 1
+        assert found['slurm_user_jobs_running{user="ubuntu"}'] == 1
+        # By the rules, under the names that dashboards use. A scrape and an evaluation may lie a minute away each.
+        wait(130, lambda: ask(host, 'partition:slurm_jobs_running:sum{partition="gpu"} == 1'))
+    finally:
+        host.check_output(f"/opt/slurm/bin/scancel {job}")
+    assert 1 in ask(host, 'up{job="slurm"}').values()
+
+
+def test_slurm_that_does_not_answer_is_counted(on: On) -> None:
+    host = on("el-head")
+    host.check_output("systemctl stop slurmctld")
+    try:
+        exported(host, "slurm")
+        assert exported(host, "slurm_jobs_running") == {"slurm_jobs_running": 0}
+        assert min(exported(host, "slurm_exporter_command_errors_total").values()) >= 1
+    finally:
+        host.check_output("systemctl start slurmctld")
+
+
+@pytest.fixture
+def native(on: On, play: Play) -> Iterator[Host]:
+    """A head node whose Slurm has metrics of its own; afterwards it is as before."""
+    host = on("el-head")
+    host.check_output(NATIVE)
+    yield host
+    host.check_output("umount /opt/slurm/bin/scontrol; systemctl stop native-slurmctld; rm -r /run/native")
+    assert play(*ONLY).returncode == 0
+    assert host.check_output("systemctl is-active slurm_exporter") == "active"
+
+
+def test_a_slurm_with_metrics_of_its_own_needs_no_exporter(native: Host, play: Play) -> None:
+    result = play(*ONLY)
+    assert result.returncode == 0, result.stdout[-3000:]
+    assert "slurm_exporter: slurmctld's own metrics (Slurm 25.11.8) (on el-head)" in result.stdout
+    assert "0 changed" in play(*ONLY).stdout
+    assert native.run("systemctl is-active slurm_exporter").stdout.strip() == "inactive"
+    assert native.run("systemctl is-enabled slurm_exporter").stdout.strip() == "disabled"
+    groups = json.loads(native.file("/etc/prometheus/targets.d/slurm.json").content_string)
+    assert [group["labels"]["__metrics_path__"] for group in groups] == [
+        f"/metrics/{part}" for part in ("jobs", "nodes", "partitions", "scheduler")
+    ]
+    wait(80, lambda: len(ask(native, 'up{job="slurm", slurm_part!=""} == 1')) == 4)
+    labels = [json.loads(found) for found in ask(native, "slurm_partition_jobs_running")]
+    own = {
+        "job": "slurm",
+        "slurm_part": "partitions",
+        "partition": "native",
+        "pc_cluster": "el",
+        "pc_node_type": "head",
+    }
+    assert own.items() <= next(one for one in labels if one["partition"] == "native").items()

@@ -1,0 +1,116 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""EC2's instance metadata service, version 2, and ParallelCluster's lock before it (Imds/Secured).
+
+The lock is a chain of iptables that refuses every user who is not named. ParallelCluster's own tool adds a user. What it
+leaves is lost at the next boot, which restores the rules that were saved when the node was configured.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import subprocess
+import tempfile
+import urllib.error
+import urllib.request
+
+ADDRESS = "http://169.254.169.254"
+TOOL = "/opt/parallelcluster/scripts/imds/imds-access.sh"
+SAVED = ("/etc/parallelcluster/sysconfig/iptables.rules", "/etc/parallelcluster/sysconfig/ip6tables.rules")
+ROLE = "/latest/meta-data/iam/security-credentials/"
+CHAIN = "PARALLELCLUSTER_IMDS"
+TIMEOUT = 3
+_CLOSED = re.compile(rf"-A {CHAIN} (?P<to>-d \S+ )?-j REJECT\b.*")
+
+
+class ImdsError(Exception):
+    """Why the service gives nothing, on one line."""
+
+    def __init__(self, message: str, silent: bool = False) -> None:
+        super().__init__(" ".join(message.split()))
+        self.silent = silent  # nobody answered: it may be the lock
+
+
+def get(path: str, address: str = ADDRESS) -> str:
+    """Return what the service says to whoever this process is; without a path, nothing, if it answers at all."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    life = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+    try:
+        with opener.open(
+            urllib.request.Request(f"{address}/latest/api/token", b"", life, method="PUT"), None, TIMEOUT
+        ) as answer:
+            token = answer.read().decode()
+        if not path:
+            return ""
+        asked = urllib.request.Request(address + path, headers={"X-aws-ec2-metadata-token": token})
+        with opener.open(asked, None, TIMEOUT) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        raise ImdsError(f"{address}{path} says {error.code} {error.reason}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise ImdsError(f"{address} says {getattr(error, 'reason', error)}", silent=True) from error
+
+
+def allow(user: str) -> None:
+    """Let a user ask the service. Those who may already are not touched."""
+    try:
+        done = subprocess.run(
+            ["/bin/bash", TOOL, "--allow", user],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            timeout=60,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ImdsError(f"'{TOOL} --allow {user}' could not be run: {error}") from error
+    if done.returncode:
+        said = (done.stdout.strip() or "it said nothing").splitlines()[-1]
+        raise ImdsError(f"'{TOOL} --allow {user}' ended with {done.returncode}: {said}")
+
+
+def with_user(text: str, uid: int) -> str:
+    """Return saved rules in which a user may ask, too: before the rule that refuses everybody else."""
+    lines = text.splitlines(keepends=True)
+    if re.search(rf"^-A {CHAIN} .*--uid-owner {uid} -j ACCEPT\s*$", text, re.MULTILINE):
+        return text
+    for number, line in enumerate(lines):
+        closed = _CLOSED.match(line)
+        if closed:
+            lines.insert(number, f"-A {CHAIN} {closed['to'] or ''}-m owner --uid-owner {uid} -j ACCEPT\n")
+            break
+    return "".join(lines)
+
+
+def save(uid: int, check: bool) -> list[str]:
+    """Have a user in the rules that the next boot restores; return the files that changed."""
+    changed = []
+    for path in SAVED:
+        try:
+            with open(path, encoding="utf-8") as stream:
+                before = stream.read()
+        except FileNotFoundError:
+            continue
+        after = with_user(before, uid)
+        if after == before:
+            continue
+        changed.append(path)
+        if not check:
+            _replace(path, after)
+    return changed
+
+
+def _replace(path: str, text: str) -> None:
+    folder, name = os.path.split(path)
+    mode = os.stat(path).st_mode & 0o7777
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+    with open(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fchmod(stream.fileno(), mode)
+        os.fsync(stream.fileno())
+    os.rename(temporary, path)

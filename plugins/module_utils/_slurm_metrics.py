@@ -1,0 +1,153 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Where the metrics of Slurm come from: slurmctld itself where it can be trusted with that, or else an exporter.
+
+Native metrics are a setting of the cluster's configuration (CustomSlurmSettings), so this only finds out, and tells.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import subprocess
+import urllib.request
+from typing import Any, NamedTuple
+
+# Before, slurmctld could crash when asked after a partition had been deleted, and said that nothing is ever allocated.
+SAFE = (25, 11, 5)
+PLUGIN = "metrics/openmetrics"
+SETTING = f"CustomSlurmSettings: [{{MetricsType: {PLUGIN}}}]"
+PARTS = ("jobs", "nodes", "partitions", "scheduler")
+_ANSWER_LIMIT = 64 * 1024
+
+
+class SlurmError(Exception):
+    """Why it is not known where the metrics come from, on one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class Request(NamedTuple):
+    """What is asked for; the module's documentation tells what each part means."""
+
+    prefix: str = "/opt/slurm"
+    source: str = "auto"
+    exporter_address: str = "127.0.0.1:9341"
+    address: str = "127.0.0.1"
+    interval: str = "60s"
+    timeout: float = 10
+
+
+class Outcome(NamedTuple):
+    """Where they come from, and what Prometheus has to scrape."""
+
+    source: str
+    version: str
+    reason: str
+    summary: str
+    accounting: bool
+    targets: list[dict[str, Any]]
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """Return the numbers of a version such as 25.11.5 or 26.05.0-0rc1; none where there is no telling."""
+    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return tuple(int(number or 0) for number in match.groups()) if match else ()
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """Return the settings that `scontrol show config` prints. The first of a name counts; (null) is nothing."""
+    settings: dict[str, str] = {}
+    for line in text.splitlines():
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if equals and re.fullmatch(r"[\w\[\]]+", name):
+            settings.setdefault(name.lower(), "" if value == "(null)" else value)
+    return settings
+
+
+def read_config(prefix: str, seconds: float) -> dict[str, str]:
+    """Ask the controller for its settings."""
+    program = os.path.join(prefix, "bin/scontrol")
+    path = f"{prefix}/bin:{prefix}/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
+    try:
+        done = subprocess.run(
+            [program, "show", "config"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=seconds,
+            check=False,
+            env={**os.environ, "PATH": path, "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SlurmError(f"'{program} show config' gave no answer within {seconds:g} s: is slurmctld up?") from error
+    except OSError as error:
+        raise SlurmError(f"{program} cannot be run: {error.strerror}") from error
+    settings = parse_config(done.stdout)
+    if done.returncode or not version_of(settings.get("slurm_version", "")):
+        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[0]
+        raise SlurmError(f"'{program} show config' told no SLURM_VERSION, it ended with {done.returncode}: {said}")
+    return settings
+
+
+def answers(url: str, seconds: float) -> str:
+    """Return nothing where an address gives metrics of Slurm, else what it did instead."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=seconds) as response:
+            text = response.read(_ANSWER_LIMIT).decode("utf-8", "replace")
+    except (OSError, http.client.HTTPException) as error:
+        return f"it says {error}"
+    return "" if re.search(r"^slurm_jobs", text, re.MULTILINE) else "its answer has no slurm_jobs"
+
+
+def _port_of(settings: dict[str, str]) -> str:
+    """Return the first of the controller's ports. All of them answer, as of a range such as 6820-6829."""
+    match = re.match(r"\d+", settings.get("slurmctldport", ""))
+    return match[0] if match else "6817"
+
+
+def why_not_native(settings: dict[str, str], request: Request) -> str:
+    """Return why slurmctld's own metrics are not used; nothing where they are."""
+    version = settings["slurm_version"]
+    if request.source == "exporter":
+        return "the exporter is asked for"
+    if version_of(version) < SAFE:
+        return f"Slurm {version} is older than {'.'.join(map(str, SAFE))}, from which on its own metrics are safe"
+    kind = settings.get("metricstype", "")
+    if kind != PLUGIN:
+        found = f"MetricsType is {kind}" if kind else "MetricsType is not set"
+        return f"Slurm {version} can do without: {found}; {SETTING} in the cluster's configuration sets it"
+    url = f"http://{request.address}:{_port_of(settings)}/metrics/jobs"
+    said = answers(url, request.timeout)
+    return f"{url} should give Slurm's own metrics, but {said}" if said else ""
+
+
+def _target(request: Request, address: str, part: str = "") -> dict[str, Any]:
+    """Return a group of targets as Prometheus reads it from a file. Its labels say all that is special about it."""
+    labels = {"job": "slurm", "__scrape_interval__": request.interval, "__scrape_timeout__": request.interval}
+    if part:
+        labels.update({"__metrics_path__": f"/metrics/{part}", "slurm_part": part})
+    return {"targets": [address], "labels": labels}
+
+
+def find(request: Request) -> Outcome:
+    """Find out where the metrics come from."""
+    settings = read_config(request.prefix, request.timeout)
+    version = settings["slurm_version"]
+    reason = why_not_native(settings, request)
+    if reason and request.source == "native":
+        raise SlurmError(f"slurm_exporter_source is native, and that cannot be: {reason}; auto takes the exporter")
+    if reason:
+        source, summary = "exporter", f"exporter ({reason})"
+        targets = [_target(request, request.exporter_address)]
+    else:
+        source, summary = "native", f"slurmctld's own metrics (Slurm {version})"
+        address = f"{request.address}:{_port_of(settings)}"
+        targets = [_target(request, address, part) for part in PARTS]
+    storage = settings.get("accountingstoragetype", "")
+    accounting = bool(storage) and not storage.endswith("/none")
+    return Outcome(source, version, reason, summary, accounting, targets)

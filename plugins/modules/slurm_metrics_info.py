@@ -1,0 +1,131 @@
+#!/usr/bin/python
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The module pcluster.postboot.slurm_metrics_info."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: slurm_metrics_info
+short_description: Find out where the metrics of Slurm come from
+version_added: 0.1.0
+description:
+  - Slurm 25.11 and newer has metrics of its own, on slurmctld's port, where C(MetricsType=metrics/openmetrics) is set
+    in the cluster's configuration. Before 25.11.5 they could end slurmctld, so that they are not asked for.
+  - Asks C(scontrol show config) and, where the answer is promising, slurmctld itself. Everywhere else an exporter is
+    needed; RV(reason) says why, and what to set.
+options:
+  prefix:
+    description: Where Slurm is installed.
+    type: path
+    default: /opt/slurm
+  source:
+    description:
+      - V(auto) takes slurmctld's own metrics where they are there and safe, and else the exporter's.
+      - V(native) fails where slurmctld's own cannot be used.
+    type: str
+    choices: [auto, native, exporter]
+    default: auto
+  exporter_address:
+    description: Where the exporter answers on this node.
+    type: str
+    default: 127.0.0.1:9341
+  interval:
+    description: How often Prometheus is to scrape them.
+    type: str
+    default: 60s
+  address:
+    description: Where slurmctld answers.
+    type: str
+    default: 127.0.0.1
+  timeout:
+    description: Seconds that each of them has to answer.
+    type: float
+    default: 10
+attributes:
+  check_mode:
+    description: Can run in check mode and return what would change without changing it.
+    support: full
+  diff_mode:
+    description: Will return details on what has changed when in diff mode.
+    support: N/A
+    details: Nothing is changed.
+  idempotent:
+    description: When run twice in a row, the second run changes nothing.
+    support: full
+  platform:
+    description: Target systems.
+    support: full
+    platforms: linux
+author:
+  - The pcluster.postboot contributors (@pcluster)
+"""
+
+EXAMPLES = r"""
+- name: Know where the metrics of Slurm come from
+  pcluster.postboot.slurm_metrics_info:
+  register: slurm_metrics
+"""
+
+RETURN = r"""
+source:
+  description: V(native) or V(exporter).
+  type: str
+  returned: success
+  sample: exporter
+version:
+  description: The version of the Slurm that runs.
+  type: str
+  returned: success
+  sample: 25.11.8
+reason:
+  description: Why slurmctld's own metrics are not used; empty where they are.
+  type: str
+  returned: success
+  sample: Slurm 25.11.4 is older than 25.11.5, from which on its own metrics are safe
+summary:
+  description: Where they come from, in one phrase.
+  type: str
+  returned: success
+  sample: slurmctld's own metrics (Slurm 25.11.8)
+accounting:
+  description: Whether the cluster has accounting, without which some commands of Slurm only fail.
+  type: bool
+  returned: success
+targets:
+  description: What Prometheus has to scrape on this node, as it reads groups of targets from a file.
+  type: list
+  elements: dict
+  returned: success
+  sample: [{targets: ["127.0.0.1:6820"], labels: {job: slurm, __metrics_path__: /metrics/jobs, slurm_part: jobs}}]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _slurm_metrics
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "prefix": {"type": "path", "default": "/opt/slurm"},
+            "source": {"type": "str", "choices": ["auto", "native", "exporter"], "default": "auto"},
+            "exporter_address": {"type": "str", "default": "127.0.0.1:9341"},
+            "interval": {"type": "str", "default": "60s"},
+            "address": {"type": "str", "default": "127.0.0.1"},
+            "timeout": {"type": "float", "default": 10},
+        },
+        supports_check_mode=True,
+    )
+    _run.heartbeat()
+    try:
+        outcome = _slurm_metrics.find(_slurm_metrics.Request(**module.params))
+    except _slurm_metrics.SlurmError as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(changed=False, **outcome._asdict())
+
+
+if __name__ == "__main__":
+    main()

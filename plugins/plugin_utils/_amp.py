@@ -1,0 +1,103 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Keeps the rules of a workspace of Amazon Managed Prometheus as they should be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+_BUSY = ("CREATING", "UPDATING", "DELETING")
+_SECONDS = 60
+
+
+class AmpError(Exception):
+    """What is wrong, on one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was done, or in check mode would be."""
+
+    changed: bool
+    before: str
+    after: str
+    groups: int
+
+
+def merged(files: Sequence[Mapping[str, str]]) -> str:
+    """Return one file with the groups of all. Their names must differ, as within a workspace's namespace."""
+    groups: list[Any] = []
+    homes: dict[str, str] = {}
+    for file in files:
+        where = file.get("source") or file["path"]
+        try:
+            found = (yaml.safe_load(file["content"]) or {})["groups"] or []
+        except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+            what = str(error).splitlines()[0] if isinstance(error, yaml.YAMLError) else "it has no groups"
+            raise AmpError(f"{where} is no file of rules: {what}") from error
+        for group in found:
+            name = str(group.get("name")) if isinstance(group, Mapping) else ""
+            if name in homes:
+                raise AmpError(
+                    f"{where} has the group {name!r}, which {homes[name]} has too: a workspace takes one of a name"
+                )
+            homes[name] = where
+        groups += found
+    return yaml.safe_dump({"groups": groups}, sort_keys=False, allow_unicode=True, width=150)
+
+
+def put(
+    client: Any, workspace: str, name: str, rules: str, check: bool, pause: Callable[[float], None] = time.sleep
+) -> Outcome:
+    """Have one namespace hold the rules, and wait until the workspace has taken them."""
+    groups = len(yaml.safe_load(rules)["groups"])
+    found = _describe(client, workspace, name)
+    before = found["data"] if found else ""
+    failed = bool(found) and found["status"].endswith("_FAILED")
+    if found and not failed and yaml.safe_load(before) == yaml.safe_load(rules):
+        return Outcome(False, before, before, groups)
+    if not check:
+        call = client.put_rule_groups_namespace if found else client.create_rule_groups_namespace
+        call(workspaceId=workspace, name=name, data=rules.encode())
+        _wait(client, workspace, name, pause)
+    return Outcome(True, before, rules, groups)
+
+
+def _describe(client: Any, workspace: str, name: str) -> dict[str, str]:
+    try:
+        answer = client.describe_rule_groups_namespace(workspaceId=workspace, name=name)["ruleGroupsNamespace"]
+    except client.exceptions.ResourceNotFoundException as error:
+        try:
+            client.describe_workspace(workspaceId=workspace)
+        except client.exceptions.ResourceNotFoundException:
+            raise AmpError(f"there is no workspace {workspace} in {client.meta.region_name}") from error
+        return {}
+    data = answer["data"]
+    status = answer.get("status") or {}
+    return {
+        "data": data.decode() if isinstance(data, bytes) else str(data),
+        "status": str(status.get("statusCode") or ""),
+        "reason": str(status.get("statusReason") or ""),
+    }
+
+
+def _wait(client: Any, workspace: str, name: str, pause: Callable[[float], None]) -> None:
+    for _second in range(_SECONDS):
+        found = _describe(client, workspace, name)
+        if found.get("status") not in _BUSY:
+            break
+        pause(1)
+    else:
+        raise AmpError(
+            f"the workspace {workspace} is still {found['status'].lower()} its rules {name} after {_SECONDS} s"
+        )
+    if found.get("status", "").endswith("_FAILED"):
+        raise AmpError(f"the workspace {workspace} refuses the rules {name}: {found['reason'] or found['status']}")
