@@ -1,0 +1,185 @@
+# Copyright (c) 2026 The pcluster.postboot contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Every query of every dashboard, asked of the sandbox's Prometheus; and the playbook that brings them elsewhere."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testinfra.host import Host
+
+On = Callable[[str], Host]
+Play = Callable[..., subprocess.CompletedProcess[str]]
+SCENARIO = Path(__file__).resolve().parent.parent
+FILES = sorted((SCENARIO.parents[1] / "roles/grafana/files/dashboards").glob("*.json"))
+PROMETHEUS = "http://10.115.0.10:9090/api/v1"
+SLURM = "/opt/slurm/bin"
+# What cannot have data here, by dashboard and panel.
+WITHOUT: dict[tuple[str, str], str] = {
+    ("overview", "Root disk"): "a node's root is an overlay, which node_exporter leaves out",
+    ("node", "Fullest root disk"): "a node's root is an overlay, which node_exporter leaves out",
+    ("slurm", "GPUs"): "Slurm tells a job's GPUs only where it counts them (AccountingStorageTRES), and here it does not",
+}
+
+
+def get(path: str, **parameters: str) -> Any:
+    """What Prometheus answers."""
+    url = f"{PROMETHEUS}/{path}?{urllib.parse.urlencode(parameters)}"
+    try:
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            return json.load(answer)["data"]
+    except urllib.error.HTTPError as error:
+        return pytest.fail(f"{parameters}: {error.read().decode()}")
+
+
+def has_data(query: str) -> bool:
+    """Whether a query returns a number."""
+    return any(not math.isnan(float(one["value"][1])) for one in get("query", query=query)["result"])
+
+
+class Chosen:
+    """What a person has chosen in a dashboard: everything, and one job."""
+
+    def __init__(self, made: Any, job: str, interval: str) -> None:
+        # As Grafana does it, from the interval that the data source was given.
+        seconds = int(interval.removesuffix("s"))
+        self.values = {"__rate_interval": f"{4 * seconds}s", "__range": "30m", "__interval": interval}
+        for variable in made["templating"]["list"]:
+            if variable["type"] == "query":
+                found = self.options(variable["query"]["query"])
+                assert found, f"the variable {variable['name']} offers nothing: {variable['query']['query']}"
+                self.values[variable["name"]] = (
+                    ".*" if variable["includeAll"] else job if variable["name"] == "job" else found[0]
+                )
+                if variable["name"] == "job":
+                    assert job in found
+
+    def fill(self, text: str) -> str:
+        return re.sub(r"\$\{?(\w+)\}?", lambda match: self.values[match[1]], text)
+
+    def options(self, query: str) -> list[str]:
+        """What label_values(metric, label) returns."""
+        match = re.fullmatch(r"label_values\((.*), (\w+)\)", query)
+        assert match, query
+        return list(get(f"label/{match[2]}/values", **{"match[]": self.fill(match[1])}))
+
+
+@pytest.fixture(scope="module")
+def job(on: On) -> Iterator[str]:
+    """A job that has the GPUs of a node, one that waits for them, and a node that is drained, as long as tests ask."""
+    head = on("head")
+
+    def submit(*words: str) -> str:
+        line = f"runuser -u ubuntu -- {SLURM}/sbatch --parsable --output=/dev/null --partition=gpu --gres=gpu:8 "
+        return head.check_output(line + " ".join(words) + " --wrap 'sleep 900'").strip()
+
+    drained = "burst-dy-c5-4"
+    head.check_output(f"{SLURM}/scontrol update nodename={drained} state=drain reason='a test of dashboards'")
+    jobs = [submit("--nodelist=gpu-st-p5-1"), submit("--nodelist=gpu-st-p5-1")]
+    try:
+        begin = time.monotonic()
+        # Two scrapes of what is counted, which a rate needs, and the rules that follow them.
+        signs = (
+            f'count_over_time(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{hpc_job="{jobs[0]}"}}[10m]) > 1',
+            "slurm_queue_pending > 0",
+            "slurm_node_drain_reason_info",
+            f'hpc_job:gpu_utilization:avg{{hpc_job="{jobs[0]}"}}',
+        )
+        while not all(has_data(sign) for sign in signs):
+            missing = [sign for sign in signs if not has_data(sign)]
+            assert time.monotonic() - begin < 240, f"no data after 240 s: {missing}"
+            time.sleep(2)
+        yield jobs[0]
+    finally:
+        head.check_output(f"{SLURM}/scancel {' '.join(jobs)}; {SLURM}/scontrol update nodename={drained} state=resume")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_query_has_data(on: On, path: Path, job: str) -> None:
+    made = json.loads(path.read_text())
+    sources = on("head").check_output("grep -v '^#' /etc/grafana/provisioning/datasources/pcluster.yml")
+    chosen = Chosen(made, job, json.loads(sources)["datasources"][0]["jsonData"]["timeInterval"])
+    empty, asked = [], 0
+    for panel in made["panels"]:
+        for target in panel.get("targets", []):
+            asked += 1
+            query = chosen.fill(target["expr"])
+            title = named(panel, target)
+            if has_data(query) == ((path.stem, title) in WITHOUT):
+                empty.append(f"{title}: {query}")
+    assert asked
+    assert not empty, "without data, or excused though they have some:\n" + "\n".join(empty)
+
+
+def named(panel: Any, target: Any) -> str:
+    """The title of a panel, or of a column of a table."""
+    if panel["type"] != "table" or len(panel["targets"]) == 1:
+        return str(panel["title"])
+    (organize,) = (one for one in panel["transformations"] if one["id"] == "organize")
+    return str(organize["options"]["renameByName"].get(f"Value #{target['refId']}", panel["title"]))
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """Another Grafana, on this machine, and the token of one of its service accounts."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    program = [sys.executable, str(SCENARIO / "standins/grafana/grafana.py")]
+    settings = tmp_path / "grafana.ini"
+    settings.write_text(f"[paths]\ndata = {tmp_path}/data\n[server]\nhttp_addr = 127.0.0.1\nhttp_port = {port}\n")
+    token = tmp_path / "token"
+    with subprocess.Popen([*program, "server", f"--config={settings}"], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        assert "HTTP Server Listen" in server.stdout.readline()
+        made = subprocess.run(
+            [*program, "cli", f"--config={settings}", "stand-in-token", "Admin"], capture_output=True, check=True
+        )
+        token.write_bytes(made.stdout)
+        yield f"http://127.0.0.1:{port}", token
+        server.terminate()
+
+
+def test_they_are_brought_into_another_grafana(play: Play, elsewhere: tuple[str, Path]) -> None:
+    url, token = elsewhere
+    workspace = "https://aps-workspaces.us-east-1.amazonaws.com/workspaces/ws-1/"
+    given = (
+        "-e",
+        f"dashboards_grafana_url={url}",
+        "-e",
+        f"dashboards_token_file={token}",
+        "-e",
+        f"dashboards_amp_url={workspace}",
+    )
+    assert "dashboard 'GPUs' created" in play(*given, "--check", "--diff", name="dashboards").stdout
+    result = play(*given, name="dashboards")
+    assert result.returncode == 0, result.stdout[-3000:]
+    assert token.read_text().strip() not in result.stdout
+    request = urllib.request.Request(
+        f"{url}/api/search", headers={"Authorization": f"Bearer {token.read_text().strip()}"}
+    )
+    with urllib.request.urlopen(request, timeout=5) as answer:
+        assert len(json.load(answer)) == len(FILES)
+    assert "everything was there" in play(*given, name="dashboards").stdout
+
+
+def test_without_a_token_one_line_says_so(
+    play: Play, elsewhere: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GRAFANA_TOKEN", raising=False)
+    result = play("-e", f"dashboards_grafana_url={elsewhere[0]}", name="dashboards")
+    assert result.returncode != 0
+    assert "there is no token; needed: one in the environment variable GRAFANA_TOKEN" in result.stdout + result.stderr

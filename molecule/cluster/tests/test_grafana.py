@@ -1,0 +1,169 @@
+# Copyright (c) 2026 The pcluster.postboot contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Grafana on the head nodes: its password, what it shows, and who reaches it. Grafana itself is a stand-in."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testinfra.host import Host
+
+On = Callable[[str], Host]
+Play = Callable[..., subprocess.CompletedProcess[str]]
+ONLY = ("--limit", "head", "--tags", "grafana")
+PASSWORD = "/var/lib/pcluster-postboot/grafana/admin-password"
+FOLDER = Path(__file__).resolve().parents[3] / "roles/grafana/files/dashboards"
+
+
+def variables(**values: Any) -> tuple[str, str]:
+    return "-e", json.dumps(values)
+
+
+def ask(host: Host, path: str, password: str = "", base: str = "http://127.0.0.1:3000") -> Any:
+    """What Grafana answers its admin; None when it refuses, which it may do five times in five minutes.
+
+    A password of '' is the one that the node keeps.
+    """
+    secret = shlex.quote(password) if password else f'"$(cat {PASSWORD})"'
+    done = host.run(f"printf 'user = \"admin:%s\"' {secret} | curl -s -m 5 -f -K - {base}/api/{path}")
+    return json.loads(done.stdout) if done.rc == 0 else None
+
+
+@pytest.fixture
+def as_before(play: Play) -> Iterator[None]:
+    """A run with the sandbox's own variables puts everything back."""
+    yield
+    result = play(*ONLY)
+    assert result.returncode == 0, result.stdout[-3000:]
+
+
+def test_it_shows_every_dashboard_and_asks_prometheus(on: On, head: str) -> None:
+    host = on(head)
+    wanted = {json.loads(path.read_text())["uid"] for path in FOLDER.glob("*.json")}
+    found = ask(host, "search")
+    assert {one["uid"] for one in found} == wanted
+    assert {one["folderUid"] for one in found} == {"pcluster"}
+    (source,) = ask(host, "datasources")
+    assert (source["uid"], source["readOnly"], source["isDefault"]) == ("pcluster-prometheus", True, True)
+    up = json.loads(host.check_output(f"curl -sfG {source['url']}/api/v1/query --data-urlencode query=up"))
+    assert up["data"]["result"]
+    interval = host.check_output("grep -m1 scrape_interval /etc/prometheus/prometheus.yml").split()[-1].strip('"')
+    assert source["jsonData"]["timeInterval"] == interval
+
+
+def test_nobody_else_reaches_it_or_its_password(on: On, head: str) -> None:
+    host = on(head)
+    assert {line.split()[3] for line in host.check_output("ss -Hltn sport = :3000").splitlines()} == {"127.0.0.1:3000"}
+    assert (host.file(PASSWORD).mode, host.file(PASSWORD).user, host.file(PASSWORD).group) == (0o640, "root", "grafana")
+    assert host.file(str(Path(PASSWORD).parent)).mode == 0o750
+    assert host.file("/etc/grafana/grafana.ini").mode == 0o640
+    secret = host.check_output(f"cat {PASSWORD}")
+    assert host.run(f"journalctl --no-pager | grep -qF {shlex.quote(secret)}").rc == 1
+    assert host.run(f"grep -qF {shlex.quote(secret)} /proc/$(systemctl show -P MainPID grafana-server)/environ").rc == 1
+
+
+def test_it_may_do_little(on: On, head: str) -> None:
+    pid = on(head).check_output("systemctl show -P MainPID grafana-server")
+    assert on(head).check_output(f"ps -o user= -p {pid}").strip() == "grafana"
+    assert on(head).check_output(f"grep CapEff /proc/{pid}/status").split()[-1] == "0000000000000000"
+    exposure = on(head).check_output("systemd-analyze security grafana-server --no-pager | tail -n 1")
+    assert float(exposure.split(":")[1].split()[0]) < 2
+
+
+def test_other_nodes_have_none(on: On, nodes: dict[str, dict[str, Any]]) -> None:
+    for name, node in nodes.items():
+        if node["type"] != "HeadNode":
+            assert not on(name).file("/usr/share/grafana").exists, name
+
+
+@pytest.mark.usefixtures("as_before")
+def test_a_known_password_is_replaced_and_the_secret_managers_is_taken(on: On, play: Play) -> None:
+    head = on("head")
+    reset = "runuser -u grafana -- grafana cli --config=/etc/grafana/grafana.ini admin reset-admin-password"
+    head.check_output(f"cd / && {reset} admin")
+    assert ask(head, "user", "admin")
+    assert play(*ONLY).returncode == 0
+    assert ask(head, "user")
+    assert ask(head, "user", "admin") is None
+    head.check_output("aws secretsmanager create-secret --name grafana-test --secret-string 'of the manager'")
+    try:
+        result = play(*ONLY, *variables(grafana_admin_password_secret="grafana-test"))
+        assert result.returncode == 0, result.stdout[-3000:]
+        assert "of the manager" not in result.stdout
+        assert ask(head, "user", "of the manager")
+    finally:
+        head.check_output("aws secretsmanager delete-secret --secret-id grafana-test --force-delete-without-recovery")
+
+
+def test_what_is_wrong_is_said_in_one_line(on: On, play: Play, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("Grafana4PC!\n")
+    for change, line in (
+        (
+            {"grafana_admin_password_secret": "none"},
+            "grafana_admin_password_secret none cannot be read: An error occurred",
+        ),
+        ({"grafana_admin_password_file": str(tmp_path / "none")}, "which is empty, or not there where Ansible runs"),
+        (
+            {"grafana_admin_password_file": str(tmp_path / "password")},
+            "grafana_admin_password_file is one that everybody knows",
+        ),
+    ):
+        result = play(*ONLY, *variables(**change))
+        assert result.returncode == 0  # dashboards are no essential
+        (said,) = (one for one in result.stdout.splitlines() if one.startswith("failed on head: grafana: "))
+        assert line in said
+    assert ask(on("head"), "user")
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("as_before")
+def test_behind_a_load_balancer(on: On, play: Play) -> None:
+    head = on("head")
+    change = variables(
+        grafana_listen_address=":3000",
+        grafana_root_url="https://monitoring.example.org/grafana/",
+        grafana_settings={"auth.anonymous": {"enabled": True}, "users": {"allow_sign_up": True}},
+    )
+    assert play(*ONLY, *change).returncode == 0
+    assert ask(head, "user", base="http://10.115.0.10:3000/grafana")
+    ini = head.check_output("cat /etc/grafana/grafana.ini")
+    assert "serve_from_sub_path = true" in ini
+    assert "[auth.anonymous]\nenabled = true" in ini
+    assert "allow_sign_up = true" in ini
+
+
+@pytest.mark.usefixtures("as_before")
+def test_a_changed_dashboard_is_seen_without_a_restart(on: On, play: Play) -> None:
+    head = on("head")
+    before = head.check_output("systemctl show -P MainPID grafana-server")
+    head.check_output(
+        "echo '{}' > /etc/grafana/dashboards/pcluster/efa.json; touch /etc/grafana/dashboards/pcluster/mine.json"
+    )
+    assert "1 node, 1 changed" in play(*ONLY).stdout
+    assert json.loads(head.check_output("cat /etc/grafana/dashboards/pcluster/efa.json"))["uid"] == "pcluster-efa"
+    assert not head.file("/etc/grafana/dashboards/pcluster/mine.json").exists
+    assert head.check_output("systemctl show -P MainPID grafana-server") == before
+
+
+@pytest.mark.long
+def test_a_version_that_is_asked_for_comes(on: On, play: Play) -> None:
+    for name, query in (
+        ("head", "dpkg-query -W -f '${Version}' grafana"),
+        ("el-head", "rpm -q --qf '%{VERSION}' grafana"),
+    ):
+        only = ("--limit", name, "--tags", "grafana")
+        pinned = on(name).check_output(query)
+        assert pinned.startswith("13.2.")
+        assert play(*only, "-e", "grafana_version=13.3.0").returncode == 0
+        assert on(name).check_output(query) == "13.3.0"
+        assert play(*only).returncode == 0  # what is there stays
+        assert on(name).check_output(query) == "13.3.0"
+        assert play(*only, "-e", f"grafana_version={pinned}").returncode == 0
+        assert on(name).check_output(query) == pinned
+        assert ask(on(name), "user")

@@ -1,0 +1,197 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The password of Grafana's admin: where it comes from, the file that keeps it, and whether Grafana takes it.
+
+Grafana reads the file only when it makes its database. With a database that is older, or with another password, it is
+told by its own command line program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import os
+import secrets
+import stat
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _grafana, _run, _secret
+
+LONG_ENOUGH = 8
+# Grafana's own, and those that others have made everybody know.
+KNOWN = {"admin", "grafana", "Grafana4PC!", "password", "prom-operator", "changeme", "strongpassword"}
+ADMIN = "admin"
+HOME = "/usr/share/grafana"
+USER = "grafana"
+PROGRAM: Sequence[str] = (f"{HOME}/bin/grafana", "cli", f"--homepath={HOME}", "--config=/etc/grafana/grafana.ini")
+SECONDS = 60.0
+PAUSE = 5.0
+
+
+class AdminError(Exception):
+    """What is wrong, on one line. No password is ever part of it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class Request(NamedTuple):
+    """What is asked for; the module's documentation tells what each part means."""
+
+    path: str
+    password: str = ""
+    password_file: str = ""
+    secret: str = ""
+    region: str = ""
+    url: str = ""
+    group: str = "grafana"
+    check: bool = False
+
+
+class Outcome(NamedTuple):
+    """What was done, or in check mode would be."""
+
+    actions: list[str]
+    origin: str
+
+
+def acceptable(password: str, origin: str) -> str:
+    """Return a password that somebody has chosen, unless everybody would guess it."""
+    if password in KNOWN or password.lower() in KNOWN:
+        raise AdminError(f"the password of {origin} is one that everybody knows; choose another one")
+    if len(password) < LONG_ENOUGH:
+        raise AdminError(f"the password of {origin} has {len(password)} characters; needed: {LONG_ENOUGH} at least")
+    return password
+
+
+def kept(path: str) -> str:
+    """Return what the file holds; nothing when it is not there. Only root may have written it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return ""
+    with open(descriptor, encoding="utf-8") as stream:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise AdminError(f"{path} belongs to user {found.st_uid}; needed: a file of user {os.geteuid()}; remove it")
+        return stream.read().strip("\r\n")
+
+
+def closed(path: str, group: int) -> bool:
+    """Say whether nobody but root and the group can read the file, or look into its folder."""
+    modes = {path: 0o640, os.path.dirname(path): 0o750}
+    found = {each: os.stat(each) for each in modes}
+    return all((stat.S_IMODE(found[each].st_mode), found[each].st_gid) == (mode, group) for each, mode in modes.items())
+
+
+def wanted(request: Request, before: str) -> tuple[str, str]:
+    """Return the password, and where it comes from: given, secret, kept or generated."""
+    if request.password_file and not request.password:
+        raise AdminError(
+            f"grafana_admin_password_file is {request.password_file}, which is empty, or not there where Ansible runs"
+        )
+    if request.password and request.secret:
+        raise AdminError(
+            "grafana_admin_password_file and grafana_admin_password_secret are both given; needed: one of them"
+        )
+    try:
+        if request.password:
+            given = _secret.one_line(request.password, "grafana_admin_password_file")
+            return acceptable(given, "grafana_admin_password_file"), "given"
+        if request.secret:
+            source = "grafana_admin_password_secret"
+            return acceptable(_secret.from_aws(request.secret, "password", request.region, source), source), "secret"
+    except _secret.SecretError as error:
+        raise AdminError(str(error)) from error
+    return (acceptable(before, request.path), "kept") if before else (secrets.token_urlsafe(24), "generated")
+
+
+def put(path: str, password: str, group: int) -> None:
+    """Keep it where nobody but root and the group can read it."""
+    folder = os.path.dirname(path)
+    os.makedirs(os.path.dirname(folder), mode=0o755, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    os.chown(folder, -1, group)
+    os.chmod(folder, 0o750)
+    _run.write_atomically(path, password + "\n", 0o600)
+    os.chown(path, -1, group)
+    os.chmod(path, 0o640)
+
+
+def accepted(url: str, password: str) -> bool:
+    """Ask Grafana whether this is its admin's password. After five refusals it lets nobody in for a while."""
+    answer = _grafana.Client(url, _grafana.basic(ADMIN, password), source="grafana_listen_address").ask("GET", "user")
+    if answer.status not in (200, 401):
+        raise AdminError(f"{url}/api/user answers {answer.why()}; needed: 200 or 401; see journalctl -u grafana-server")
+    return answer.status == 200
+
+
+def reset(password: str) -> None:
+    """Let Grafana's own program set the password, which it reads from its standard input."""
+    argv = [*PROGRAM, "admin", "reset-admin-password", "--password-from-stdin"]
+    if os.geteuid() == 0:
+        # As Grafana's user, or files of its database would become root's.
+        argv = ["runuser", "-u", USER, "--", *argv]
+    try:
+        done = subprocess.run(
+            argv,
+            input=password + "\n",
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=SECONDS,
+            check=False,
+            cwd="/",
+        )
+    except subprocess.TimeoutExpired as error:
+        raise AdminError(f"'{' '.join(argv)}' did not end within {SECONDS:g} s") from error
+    except OSError as error:
+        raise AdminError(f"{argv[0]} cannot be run: {error.strerror}") from error
+    if done.returncode:
+        said = " ".join((done.stderr.strip() or done.stdout.strip()).replace(password, "***").split())[-300:]
+        raise AdminError(f"'{' '.join(argv)}' ended with {done.returncode}: {said or 'it said nothing'}")
+
+
+def log_in(request: Request, password: str, actions: list[str]) -> None:
+    """Make Grafana take the password, if it does not."""
+    if accepted(request.url, password):
+        return
+    actions.append("reset")
+    if request.check:
+        return
+    reset(password)
+    if not accepted(request.url, password):
+        time.sleep(PAUSE)  # its users are cached for a moment
+        if not accepted(request.url, password):
+            raise AdminError(
+                f"{request.url} refuses its admin's password though it was just set; is [auth.basic] switched off in "
+                "grafana_settings, or were there five wrong passwords in the last five minutes?"
+            )
+
+
+def apply(request: Request) -> Outcome:
+    """Keep the password, and with `url` make Grafana take it."""
+    try:
+        group = grp.getgrnam(request.group).gr_gid
+    except KeyError:
+        if not request.check:
+            raise AdminError(f"there is no group {request.group}; is the package grafana installed?") from None
+        group = -1
+    before = kept(request.path)
+    password, origin = wanted(request, before)
+    actions: list[str] = []
+    if password != before or not closed(request.path, group):
+        actions.append("wrote")
+        if not request.check:
+            put(request.path, password, group)
+    # In check mode nothing runs yet where the password itself is only foretold.
+    if request.url and not (request.check and actions):
+        try:
+            log_in(request, password, actions)
+        except _grafana.GrafanaError as error:
+            raise AdminError(str(error)) from error
+    return Outcome(actions, origin)

@@ -1,0 +1,199 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Dashboards, their folder and their data source in a Grafana: what is there, and what differs."""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ansible_collections.pcluster.postboot.plugins.module_utils._grafana import Answer, Client, GrafanaError
+
+Json = dict[str, Any]
+PROMETHEUS = "prometheus"
+AMAZON = "grafana-amazonprometheus-datasource"
+# From this version on Grafana signs requests in a plugin of its own, and shows it wherever Prometheus is asked for.
+AMAZON_SINCE = 12
+# What Grafana says of a dashboard, and nobody gave it.
+_ITS_OWN = ("id", "version", "schemaVersion", "iteration")
+
+
+class Source(NamedTuple):
+    """The data source that dashboards ask."""
+
+    name: str
+    uid: str
+    url: str
+    kind: str = "auto"
+    region: str = ""
+    role: str = ""
+    interval: str = "60s"
+
+
+class Request(NamedTuple):
+    """What is asked for; the module's documentation tells what each part means."""
+
+    dashboards: Sequence[Json]
+    folder: str
+    folder_uid: str
+    source: Source | None = None
+    check: bool = False
+
+
+class Change(NamedTuple):
+    """One thing that was changed, or in check mode would be."""
+
+    what: str
+    action: str
+    before: str = ""
+    after: str = ""
+
+
+def differs(wanted: Any, found: Any) -> bool:
+    """Say whether something that is wanted is not so. What Grafana has beyond that does not matter."""
+    if isinstance(wanted, dict):
+        if not isinstance(found, dict):
+            return True
+        return any(differs(value, found.get(key)) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        if not isinstance(found, list) or len(wanted) != len(found):
+            return True
+        return any(differs(one, other) for one, other in zip(wanted, found))
+    return bool(wanted != found)
+
+
+def shown(thing: Any) -> str:
+    return json.dumps(thing, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def expect(answer: Answer, what: str, *statuses: int) -> Answer:
+    """Take an answer that has one of these statuses, and say for each other what to do about it."""
+    if answer.status in statuses:
+        return answer
+    advice = {
+        401: "the token or the password is not valid (any more): make a new one",
+        403: "dashboards need a service account with the role Editor, data sources one with the role Admin",
+        409: "rename or remove that one",
+        412: "rename or remove that one",
+    }.get(answer.status, "see Grafana's log")
+    raise GrafanaError(f"{what}: Grafana answers {answer.why()}; {advice}")
+
+
+def quoted(word: str) -> str:
+    return urllib.parse.quote(word, safe="")
+
+
+class Importer:
+    """Brings one Grafana into a state, step by step."""
+
+    def __init__(self, client: Client, request: Request) -> None:
+        self.client, self.request = client, request
+        self.changes: list[Change] = []
+
+    def run(self) -> list[Change]:
+        """Do everything that is due."""
+        if self.request.source:
+            self.source(self.request.source)
+        if self.request.folder:
+            self.folder()
+        for dashboard in self.request.dashboards:
+            self.dashboard(dashboard)
+        return self.changes
+
+    def _send(self, change: Change, method: str, path: str, body: Json) -> None:
+        self.changes.append(change)
+        if not self.request.check:
+            expect(self.client.ask(method, path, body), change.what, 200, 201)
+
+    def kind(self, source: Source) -> str:
+        """Return the type of the data source."""
+        if source.kind != "auto" or not source.region:
+            return PROMETHEUS if source.kind == "auto" else source.kind
+        health = self.client.ask("GET", "health")
+        version = str((health.said or {}).get("version", "")) if isinstance(health.said, dict) else ""
+        major = version.partition(".")[0]
+        return PROMETHEUS if major.isdigit() and int(major) < AMAZON_SINCE else AMAZON
+
+    def source(self, source: Source) -> None:
+        """Make the data source, or correct it."""
+        what = f"data source {source.name!r}"
+        settings: Json = {"httpMethod": "POST", "timeInterval": source.interval}
+        if source.region:
+            settings.update(sigV4Auth=True, sigV4AuthType="default", sigV4Region=source.region)
+            if source.role:
+                settings["sigV4AssumeRoleArn"] = source.role
+        wanted: Json = {
+            "name": source.name,
+            "uid": source.uid,
+            "type": self.kind(source),
+            "access": "proxy",
+            "url": source.url,
+            "jsonData": settings,
+        }
+        path = f"datasources/uid/{quoted(source.uid)}"
+        answer = expect(self.client.ask("GET", path), what, 200, 404)
+        if answer.status == 404:
+            self._send(Change(what, "created", "", shown(wanted)), "POST", "datasources", wanted)
+            return
+        found = answer.said
+        if not differs(wanted, found):
+            return
+        if found.get("readOnly"):
+            raise GrafanaError(f"{what}: a file of that Grafana's provisioning keeps it otherwise; give another uid")
+        # Settings that somebody else has made stay.
+        settled = {**wanted, "jsonData": {**(found.get("jsonData") or {}), **settings}}
+        settled["isDefault"] = bool(found.get("isDefault"))
+        before = {key: found.get(key) for key in settled}
+        self._send(Change(what, "updated", shown(before), shown(settled)), "PUT", path, settled)
+
+    def folder(self) -> None:
+        """Make the folder, or give it its name."""
+        uid, title = self.request.folder_uid, self.request.folder
+        what = f"folder {title!r}"
+        answer = expect(self.client.ask("GET", f"folders/{quoted(uid)}"), what, 200, 404)
+        if answer.status == 404:
+            self._send(Change(what, "created", "", title + "\n"), "POST", "folders", {"uid": uid, "title": title})
+        elif answer.said.get("title") != title:
+            before = f"{answer.said.get('title')}\n"
+            body = {"title": title, "overwrite": True}
+            self._send(Change(what, "updated", before, title + "\n"), "PUT", f"folders/{quoted(uid)}", body)
+
+    def fitted(self, dashboard: Json) -> Json:
+        """Return a dashboard that opens with our data source."""
+        source = self.request.source
+        if source is None:
+            return dashboard
+        result: Json = json.loads(json.dumps(dashboard))
+        for variable in result.get("templating", {}).get("list", []):
+            if variable.get("type") == "datasource":
+                variable["current"] = {"text": source.name, "value": source.uid}
+        return result
+
+    def dashboard(self, dashboard: Json) -> None:
+        """Make a dashboard, or correct it."""
+        what = f"dashboard {dashboard['title']!r}"
+        wanted = {key: value for key, value in self.fitted(dashboard).items() if key not in _ITS_OWN}
+        answer = expect(self.client.ask("GET", f"dashboards/uid/{quoted(dashboard['uid'])}"), what, 200, 404)
+        there = answer.status == 200
+        found = answer.said["dashboard"] if there else {}
+        meta = answer.said.get("meta") or {} if there else {}
+        elsewhere = there and bool(self.request.folder) and meta.get("folderUid") != self.request.folder_uid
+        if there and not elsewhere and not differs(wanted, found):
+            return
+        if meta.get("provisioned"):
+            if not differs({**wanted, "templating": None}, {**found, "templating": None}):
+                return
+            where = meta.get("provisionedExternalId") or "a file"
+            raise GrafanaError(f"{what}: {where} keeps it there, as role grafana does; run site on that node instead")
+        body: Json = {
+            "dashboard": {**wanted, "id": None, "schemaVersion": dashboard.get("schemaVersion", 0)},
+            "overwrite": True,
+            "message": "pcluster.postboot.dashboards",
+        }
+        if self.request.folder:
+            body["folderUid"] = self.request.folder_uid
+        before = shown({key: value for key, value in found.items() if key not in _ITS_OWN}) if there else ""
+        change = Change(what, "updated" if there else "created", before, shown(wanted))
+        self._send(change, "POST", "dashboards/db", body)

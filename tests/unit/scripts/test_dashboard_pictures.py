@@ -1,0 +1,89 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Pictures of the dashboards, from a Prometheus that knows one node."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[3]
+FILES = sorted((REPO / "roles/grafana/files/dashboards").glob("*.json"))
+LABELS = {"pc_node": "gpu-1", "gpu": "0", "UUID": "GPU-1", "node": "gpu-1", "user": "alice", "mountpoint": "/fsx"}
+
+
+@pytest.fixture(scope="module")
+def pictures() -> Any:
+    spec = importlib.util.spec_from_file_location("dashboard_pictures", REPO / "scripts/dashboard_pictures.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def source(pictures: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], Any]:
+    """source(known) is a Prometheus with or without data; `asked` has its queries."""
+
+    def make(known: bool) -> Any:
+        made = pictures.Source("http://nowhere", 30, 15, {"cluster": "main", "job": "7"})
+        made.asked = []
+
+        def get(path: str, **parameters: Any) -> Any:
+            made.asked.append(parameters["query"])
+            values = [(made.end - 1800 + 30 * step, str(step % 7)) for step in range(60)]
+            one = {"metric": LABELS, "values": values, "value": values[-1]}
+            return [one] if known else []
+
+        made.get = get
+        return made
+
+    return make
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_panel_is_drawn_from_its_queries(pictures: Any, source: Callable[[bool], Any], path: Path) -> None:
+    made, prometheus = json.loads(path.read_text()), source(True)
+    drawn = pictures.picture(made, prometheus)
+    ElementTree.fromstring(drawn)
+    texts = [re.sub("…$", "", text) for text in re.findall(r">([^<]+)</text>", drawn.replace("&#x27;", "'"))]
+    for panel in made["panels"]:
+        assert any(panel["title"].startswith(text.removeprefix("⌄  ")) for text in texts), panel["title"]
+    assert len(prometheus.asked) == sum(len(panel.get("targets", [])) for panel in made["panels"])
+    assert not [query for query in prometheus.asked if "$" in query]
+    assert "No data" not in drawn
+
+
+def test_what_has_no_data_says_so(pictures: Any, source: Callable[[bool], Any]) -> None:
+    drawn = pictures.picture(json.loads(FILES[0].read_text()), source(False))
+    ElementTree.fromstring(drawn)
+    assert "No data" in drawn
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0, "Bps", "0 B/s"),
+        (3.2e9, "Bps", "3.2 GB/s"),
+        (1024**3, "bytes", "1 GiB"),
+        (2048, "mbytes", "2 GiB"),
+        (42.123, "percent", "42.1%"),
+        (0.5, "percentunit", "50%"),
+        (7200, "s", "2.0 hours"),
+        (0.0025, "s", "2.5 ms"),
+        (1.98e9, "hertz", "1.98 GHz"),
+        (1500, "short", "1.5 K"),
+        (12, "none", "12"),
+        (float("nan"), "none", ""),
+    ],
+)
+def test_values_are_written_as_grafana_does(pictures: Any, value: float, unit: str, text: str) -> None:
+    assert pictures.written(value, unit) == text

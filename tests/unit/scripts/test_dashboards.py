@@ -1,0 +1,188 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The dashboards: files that are up to date, Grafana's schema, and names that our exporters and rules have."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from grafana_foundation_sdk.cog import encoder, plugins
+from grafana_foundation_sdk.models import dashboard as models
+from grafana_foundation_sdk.models import units
+
+REPO = Path(__file__).resolve().parents[3]
+FILES = sorted((REPO / "roles/grafana/files/dashboards").glob("*.json"))
+UIDS = {json.loads(path.read_text())["uid"] for path in FILES}
+# Of node_exporter and Prometheus, which are not ours to list.
+FOREIGN = re.compile(r"node_(?!amazonefa_)\w+|up|ALERTS")
+# What SckyzO's exporter and Slurm's own metrics are known to have, by the contract of role slurm_exporter.
+SLURM = re.compile(
+    r"slurm_(jobs_(pending|running|completing)|partition_jobs_(pending|running)|queue_pending"
+    r"|(user|account)_(jobs_running|jobs_pending|cpus_running|gpus_running)"
+    r"|node_(status|cpu_alloc|cpu_total|mem_alloc|mem_total|drain_reason_info)"
+    r"|scheduler_(jobs_(submitted|started|completed|failed|canceled)|(backfill_)?last_cycle|threads|queue_size)"
+    r"|sdiag_jobs_(submitted|started|completed|failed|canceled)|schedule_cycle_last|bf_cycle_last|server_thread_cnt"
+    r"|agent_queue_size)"
+)
+
+
+def load(name: str) -> Any:
+    sys.path.insert(0, str(REPO / "scripts"))
+    try:
+        spec = importlib.util.spec_from_file_location(name, REPO / f"scripts/{name}.py")
+        assert spec
+        assert spec.loader
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    finally:
+        sys.path.pop(0)
+
+
+@pytest.fixture(scope="module", params=FILES, ids=lambda path: path.stem)
+def made(request: pytest.FixtureRequest) -> Any:
+    return json.loads(request.param.read_text())
+
+
+def queries(made: Any) -> Iterator[tuple[str, str, str]]:
+    """Each query with its panel's title and its legend."""
+    for panel in made["panels"]:
+        for target in panel.get("targets", []):
+            yield panel["title"], target["expr"], target["legendFormat"]
+
+
+def metrics(expr: str) -> set[str]:
+    """The names of metrics in an expression: words that are neither functions, labels, keywords nor in quotes."""
+    named = re.findall(r'__name__=~"([^"]*)"', expr)
+    bare = re.sub(r'"[^"]*"|\b[0-9][\w.]*', "", expr)
+    bare = re.sub(r"\b(by|on|without|ignoring|group_left|group_right)\s*\([^)]*\)", " ", bare)
+    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]", "{}", bare)
+    words = re.findall(r"[A-Za-z_][\w:]*(?!\w|\s*\()", bare)
+    return {
+        *(word for word in words if word not in ("or", "and", "bool")),
+        *(name for one in named for name in one.split("|")),
+    }
+
+
+def test_the_files_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    assert load("dashboards").main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_a_file_that_is_not_is_named_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program, folder = load("dashboards"), tmp_path / "roles/grafana/files/dashboards"
+    folder.mkdir(parents=True)
+    (folder / "gone.json").write_text("{}\n")
+    assert program.main(["--check", "--root", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert f"{folder}/gone.json is out of date: run scripts/dashboards.py" in said
+    assert f"{folder}/gpu.json is out of date" in said
+    assert program.main(["--root", str(tmp_path)]) == 0
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {path.name: path.read_text() for path in FILES}
+    assert program.main(["--check", "--root", str(tmp_path)]) == 0
+
+
+def lost(before: Any, after: Any, path: str) -> Iterator[str]:
+    """What did not come through."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key, value in before.items():
+            yield from lost(value, after[key], f"{path}.{key}") if key in after else [f"{path}.{key}"]
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for place, (one, other) in enumerate(zip(before, after)):
+            yield from lost(one, other, f"{path}[{place}]")
+    elif before != after:
+        yield path
+
+
+def test_they_are_of_grafanas_schema(made: Any) -> None:
+    """Grafana's own library, made from its schema, drops what it does not know."""
+    plugins.register_default_plugins()
+    after = json.loads(json.dumps(models.Dashboard.from_json(made), cls=encoder.JSONEncoder))
+    unknown = list(lost(made, after, ""))
+    # What Grafana shows in its list of variables.
+    assert [path for path in unknown if not re.fullmatch(r"\.templating\.list\[\d+\]\.definition", path)] == []
+
+
+def test_units_are_grafanas(made: Any) -> None:
+    known = {value for name, value in vars(units).items() if not name.startswith("_") and isinstance(value, str)}
+    for panel in made["panels"]:
+        config = panel.get("fieldConfig", {"defaults": {}, "overrides": []})
+        used = [config["defaults"]["unit"]] if "unit" in config["defaults"] else []
+        used += [p["value"] for one in config["overrides"] for p in one["properties"] if p["id"] == "unit"]
+        assert set(used) <= known, panel["title"]
+        if panel["type"] not in ("row", "table"):
+            assert used, panel["title"]
+
+
+def test_panels_have_a_place_of_their_own(made: Any) -> None:
+    taken: dict[tuple[int, int], str] = {}
+    for panel in made["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24, panel["title"]
+        for x in range(place["x"], place["x"] + place["w"]):
+            for y in range(place["y"], place["y"] + place["h"]):
+                assert (x, y) not in taken, f"{panel['title']} lies on {taken.get((x, y))}"
+                taken[x, y] = panel["title"]
+    # And leave no line half empty: what begins a line is beside what ends it.
+    widths: dict[int, int] = {}
+    for panel in made["panels"]:
+        widths[panel["gridPos"]["y"]] = widths.get(panel["gridPos"]["y"], 0) + panel["gridPos"]["w"]
+    assert set(widths.values()) == {24}, {y: width for y, width in widths.items() if width != 24}
+    assert len({panel["id"] for panel in made["panels"]}) == len(made["panels"])
+
+
+def test_every_query_asks_the_chosen_source_for_the_chosen_cluster(made: Any) -> None:
+    for panel in made["panels"]:
+        if panel["type"] == "row":
+            continue
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}, panel["title"]
+        for target in panel["targets"]:
+            assert target["datasource"]["uid"] == "${datasource}"
+            # A division's other half is matched by its labels.
+            assert 'pc_cluster="$cluster"' in target["expr"], panel["title"]
+
+
+def test_variables_are_there(made: Any) -> None:
+    defined = [variable["name"] for variable in made["templating"]["list"]]
+    assert defined[:2] == ["datasource", "cluster"]
+    for title, expr, _legend in queries(made):
+        used = set(re.findall(r"\$\{?([a-z]\w*)", expr))
+        assert used <= set(defined), title
+    for place, variable in enumerate(made["templating"]["list"]):
+        before = defined[:place]
+        text = json.dumps(variable.get("query", ""))
+        assert set(re.findall(r"\$\{?([a-z]\w*)", text)) <= set(before), variable["name"]
+
+
+def test_legends_name_labels_that_are_left(made: Any) -> None:
+    for title, expr, legend in queries(made):
+        labels = set(re.findall(r"\{\{(\w+)\}\}", legend))
+        grouped = re.search(r"^[^{]*\bby \(([^)]*)\)", expr)
+        if labels and grouped:
+            assert labels <= {label.strip() for label in grouped[1].split(",")}, f"{title}: {expr}"
+
+
+def test_links_lead_to_dashboards(made: Any) -> None:
+    text = json.dumps(made)
+    for uid in re.findall(r"/d/([\w-]+)\?", text):
+        assert uid in UIDS
+
+
+def test_names_are_those_of_our_exporters_and_rules(made: Any) -> None:
+    counters = yaml.safe_load((REPO / "roles/dcgm_exporter/defaults/main.yml").read_text())["dcgm_exporter_counters"]
+    known = {counter["name"] for counter in counters}
+    efa = (REPO / "roles/node_exporter/files/amazon_efa_metrics.py").read_text()
+    known |= {f"node_amazonefa_{name}" for name in re.findall(r'^    "(\w+)":', efa, re.MULTILINE)}
+    for path in (REPO / "roles/prometheus/files/rules").glob("*.yml"):
+        for group in yaml.safe_load(path.read_text())["groups"]:
+            known |= {rule["record"] for rule in group["rules"] if "record" in rule}
+    for title, expr, _legend in queries(made):
+        for name in metrics(expr):
+            assert name in known or FOREIGN.fullmatch(name) or SLURM.fullmatch(name), f"{title}: {name}"
