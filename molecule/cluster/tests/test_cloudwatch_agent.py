@@ -1,0 +1,224 @@
+# Copyright (c) 2026 The pcluster.postboot contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The CloudWatch agent: what arrives of ours, and that ParallelCluster's part goes on whatever becomes of ours."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from testinfra.host import Host
+
+On = Callable[[str], Host]
+Play = Callable[..., subprocess.CompletedProcess[str]]
+HOME = "/opt/aws/amazon-cloudwatch-agent"
+FOLDER = f"{HOME}/etc/amazon-cloudwatch-agent.d"
+OURS, THEIRS = f"{FOLDER}/file_pcluster-postboot.json", f"{FOLDER}/file_amazon-cloudwatch-agent.json"
+UNIT = "amazon-cloudwatch-agent"
+NODE = "cpu-st-c5-1"
+ONLY = ("--limit", NODE, "--tags", "cloudwatch_agent")
+INSTANCES = json.loads((Path(__file__).resolve().parents[3] / ".sandbox/instances.json").read_text())
+Found = tuple[str, str, tuple[tuple[str, str], ...]]
+
+
+@cache
+def client(service: str) -> Any:
+    return boto3.client(service, region_name="us-east-1")
+
+
+def metrics() -> set[Found]:
+    """Namespace, name and dimensions of every metric that CloudWatch has."""
+    pages = client("cloudwatch").get_paginator("list_metrics").paginate()
+    return {
+        (one["Namespace"], one["MetricName"], tuple(sorted((d["Name"], d["Value"]) for d in one["Dimensions"])))
+        for page in pages
+        for one in page["Metrics"]
+    }
+
+
+def of(name: str) -> dict[str, set[str]]:
+    """The names of the metrics of one node, by their namespaces."""
+    found: dict[str, set[str]] = {}
+    for namespace, metric, dimensions in metrics():
+        if dict(dimensions).get("InstanceId") == INSTANCES[name]:
+            found.setdefault(namespace, set()).add(metric)
+    return found
+
+
+def shipped(name: str, stream: str) -> list[str]:
+    """What has arrived in a log stream of a node."""
+    group = f"/aws/parallelcluster/{'el' if name.startswith('el-') else 'main'}-202611210900"
+    names = client("logs").describe_log_streams(logGroupName=group)["logStreams"]
+    full = [one["logStreamName"] for one in names if one["logStreamName"].endswith(f"{INSTANCES[name]}.{stream}")]
+    if not full:
+        return []
+    events = client("logs").get_log_events(logGroupName=group, logStreamName=full[0], startFromHead=True)["events"]
+    return [event["message"] for event in events]
+
+
+def wait(done: Callable[[], bool], seconds: float = 15) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end, f"not so after {seconds} s"
+        time.sleep(0.5)
+
+
+def ships(host: Host, name: str) -> None:
+    """A line in a log of ParallelCluster's arrives."""
+    line = f"still here at {time.time()}"
+    host.check_output(f"echo '{line}' >> /var/log/supervisord.log")
+    wait(lambda: line in shipped(name, "supervisord"))
+
+
+def files(host: Host) -> str:
+    return host.check_output(f"stat --format='%n %Z %s' {FOLDER}/* {HOME}/etc/*.json; systemctl show -p MainPID {UNIT}")
+
+
+def variables(**values: Any) -> tuple[str, str]:
+    return "-e", json.dumps(values)
+
+
+def complaint(result: subprocess.CompletedProcess[str]) -> str:
+    """The line about a failure, after which the node has stayed."""
+    assert result.returncode == 0, result.stdout[-3000:]
+    return next(line for line in result.stdout.splitlines() if line.startswith(f"failed on {NODE}: cloudwatch_agent: "))
+
+
+@pytest.fixture
+def as_before(on: On, play: Play) -> Iterator[None]:
+    """The sandbox's own variables put everything back."""
+    yield
+    result = play(*ONLY)
+    assert result.returncode == 0, result.stdout[-3000:]
+    assert on(NODE).file(OURS).exists
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace", "some"),
+    [
+        ("gpu-st-p5-1", "ParallelCluster/main", {"nvidia_smi_utilization_gpu", "efa_tx_bytes", "mem_used_percent"}),
+        ("el-cpu-st-c5-1", "ParallelCluster/el", {"cpu_usage_active", "disk_used_percent"}),
+        ("login", "ParallelCluster/main", {"cpu_usage_active"}),
+        ("head", "CWAgent", {"cpu_usage_active", "mem_used_percent"}),
+    ],
+)
+def test_every_nodes_metrics_arrive(on: On, name: str, namespace: str, some: set[str]) -> None:
+    wait(lambda: some <= of(name).get(namespace, set()))
+    assert list(of(name)) == [namespace]
+    assert json.loads(on(name).check_output(f"{HOME}/bin/amazon-cloudwatch-agent-ctl -a status"))["status"] == "running"
+
+
+def test_devices_of_a_node_count_as_one() -> None:
+    gpus = [d for n, metric, d in metrics() if metric == "nvidia_smi_utilization_gpu" and n == "ParallelCluster/main"]
+    assert {"index", "name"}.isdisjoint(name for one in gpus for name, _value in one)
+    ours = [dict(one) for one in gpus if dict(one).get("InstanceId") == INSTANCES["gpu-st-p5-1"] and len(one) > 1]
+    assert {(one["ClusterName"], one["NodeType"], one["NodeName"], one["Queue"]) for one in ours} == {
+        ("main", "compute", "gpu-st-p5-1", "gpu")
+    }
+
+
+def test_a_heads_alarms_find_what_they_look_for() -> None:
+    head = (("InstanceId", INSTANCES["head"]),)
+    assert ("CWAgent", "mem_used_percent", head) in metrics()
+    assert ("CWAgent", "disk_used_percent", (*head, ("path", "/"))) in metrics()
+
+
+def test_logs_of_both_are_shipped(on: On) -> None:
+    ships(on(NODE), NODE)
+    report = json.loads(shipped(NODE, "pcluster-postboot-report")[-1])
+    assert report["host"] == NODE
+
+
+@pytest.mark.usefixtures("as_before")
+def test_removal_removes_exactly_ours(on: On, play: Play) -> None:
+    host = on(NODE)
+    before = host.file(THEIRS).content_string
+    assert play(*ONLY, *variables(cloudwatch_agent_state="absent")).returncode == 0
+    assert host.check_output(f"ls {FOLDER}") == "file_amazon-cloudwatch-agent.json"
+    assert host.file(THEIRS).content_string == before
+    merged = json.loads(host.check_output(f"cat {HOME}/etc/amazon-cloudwatch-agent.toml"))
+    assert merged == json.loads(before)
+    ships(host, NODE)
+    assert "0 changed" in play(*ONLY, *variables(cloudwatch_agent_state="absent")).stdout
+
+
+def test_a_misspelt_key_is_refused_before_anything_is_touched(on: On, play: Play) -> None:
+    host = on(NODE)
+    before = files(host)
+    config = {"metrics": {"metrics_collected": {"nvidia_gpuu": {"measurement": ["utilization_gpu"]}}}}
+    line = complaint(play(*ONLY, *variables(cloudwatch_agent_config=config, cloudwatch_agent_interval=30)))
+    assert "cloudwatch_agent_config.metrics.metrics_collected.nvidia_gpuu is not known to the agent" in line
+    assert "did you mean nvidia_gpu?" in line
+    assert files(host) == before
+
+
+def test_an_agent_that_does_not_stay_up_gets_its_configuration_back(on: On, play: Play) -> None:
+    host = on(NODE)
+    before = host.file(OURS).content_string
+    # The unit fails where our file says 7 seconds, as the agent would on what it cannot do.
+    dropin = f"/run/systemd/system/{UNIT}.service.d/fails.conf"
+    fails = f"[Service]\nRestartSec=1\nExecStartPre=/bin/sh -c '! grep -q interval.*7, {OURS}'\n"
+    host.check_output(f"mkdir -p {dropin.rpartition('/')[0]}")
+    host.check_output("printf %s > %s", fails, dropin)
+    host.check_output("systemctl daemon-reload")
+    try:
+        line = complaint(play(*ONLY, *variables(cloudwatch_agent_interval=7)))
+    finally:
+        host.check_output(f"rm {dropin}; systemctl daemon-reload")
+    assert f"{UNIT}.service did not come up" in line
+    assert "its configuration was put back as it was, and with that it runs" in line
+    assert f"{HOME}/logs/amazon-cloudwatch-agent.log" in line
+    assert host.file(OURS).content_string == before
+    ships(host, NODE)
+
+
+@pytest.mark.long
+def test_a_node_without_an_agent_gets_the_pinned_one(on: On, play: Play) -> None:
+    host = on(NODE)
+    host.check_output(
+        f"systemctl stop {UNIT} && rm -r {HOME} /etc/systemd/system/{UNIT}.service && systemctl daemon-reload"
+    )
+    try:
+        result = play(*ONLY, *variables(cloudwatch_agent_log_group="/mine"))
+        assert re.search("[1-9] changed, 0 failed", result.stdout), result.stdout[-3000:]
+        assert host.package("amazon-cloudwatch-agent").version == "1.300072.0b1766-1"
+        assert host.service(UNIT).is_running
+        assert host.service(UNIT).is_enabled
+        assert "0 changed" in play(*ONLY, *variables(cloudwatch_agent_log_group="/mine")).stdout
+    finally:
+        record = "/var/lib/pcluster-postboot/packages/amazon-cloudwatch-agent.json"
+        host.check_output(f"systemctl stop {UNIT}; dpkg --purge amazon-cloudwatch-agent && rm -rf {HOME} {record}")
+        # As the node's first boot has done it, and ParallelCluster after that.
+        for path in ("opt/aws", "etc/systemd/system"):
+            host.check_output(f"cp -a --no-preserve=ownership /sandbox/node/{path}/. /{path}/")
+        append = f"{HOME}/bin/amazon-cloudwatch-agent-ctl -a append-config -m ec2 -s -c file:{HOME}/etc/{UNIT}.json"
+        host.check_output(f"systemctl daemon-reload && {append}")
+        assert play(*ONLY).returncode == 0
+
+
+def test_dashboards_show_what_has_arrived(play: Play) -> None:
+    name = "ParallelCluster-main"
+    assert play("--limit", "head", name="cloudwatch").returncode == 0
+    assert "changed=0" in play("--limit", "head", name="cloudwatch").stdout
+    bodies = {
+        name + suffix: client("cloudwatch").get_dashboard(DashboardName=name + suffix)["DashboardBody"]
+        for suffix in ("", "-Advanced", "-EFA")
+    }
+    known = {(namespace, metric, tuple(key for key, _value in one)) for namespace, metric, one in metrics()}
+    for title, body in bodies.items():
+        searches = re.findall(r"SEARCH\('\{([^}]*)\} MetricName=\"(\w+)\"", body.replace('\\"', '"'))
+        assert searches, title
+        for schema, metric in searches:
+            namespace, *dimensions = schema.replace('"', "").split(",")
+            assert (namespace, metric, tuple(sorted(dimensions))) in known, f"{title}: {schema} {metric}"
+    assert "/aws/parallelcluster/main-202611210900" in bodies[name]
+    listed = client("cloudwatch").list_dashboards()["DashboardEntries"]
+    assert not any(one["DashboardName"].startswith("main-") for one in listed)

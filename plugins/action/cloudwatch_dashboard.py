@@ -1,0 +1,149 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Bring a cluster's CloudWatch dashboards into a state, from the controller. Nothing is sent to the node."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.pcluster.postboot.plugins.plugin_utils import _cloudwatch_dashboards as dashboards
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import InventoryError
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_session import (
+    AwsErrors,
+    Credentials,
+    client_maker,
+    explain,
+)
+
+_ABSENT = ("ResourceNotFound", "DashboardNotFoundError")
+_WORDS = {"type": "list", "elements": "str", "default": []}
+SPEC: dict[str, Any] = {
+    "cluster": {"type": "str", "required": True},
+    "region": {"type": "str", "required": True},
+    "kinds": {**_WORDS, "choices": list(dashboards.SUFFIXES), "default": list(dashboards.SUFFIXES)},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "namespace": {"type": "str"},
+    "metrics": {**_WORDS, "choices": ["host", "gpu", "efa", "prometheus"], "default": ["host", "gpu", "efa"]},
+    "measurements": {"type": "dict", "default": {}},
+    "per_device": {"type": "bool", "default": False},
+    "interval": {"type": "int", "default": 60},
+    "scrapes": {"type": "list", "elements": "dict", "default": []},
+    "head_instance": {"type": "str", "default": ""},
+    "file_systems": _WORDS,
+    "log_group": {"type": "str", "default": ""},
+    "profile": {"type": "str", "default": ""},
+}
+
+
+class ActionModule(ActionBase):
+    """Compare each dashboard with what CloudWatch has, and put what differs."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+    _supports_diff = True
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Run on the controller."""
+        result: dict[str, Any] = super().run(tmp, task_vars or {})
+        _validation, args = self.validate_argument_spec(argument_spec=SPEC)
+        try:
+            make = client_maker(Credentials(profile=args["profile"]), args["region"])
+            return {**result, **apply(make, args, bool(self._task.check_mode))}
+        except InventoryError as error:
+            return {**result, "failed": True, "msg": str(error)}
+
+
+def apply(make: Any, args: dict[str, Any], check: bool) -> dict[str, Any]:
+    """Do what is asked for; `make` returns a client for a service in a region."""
+    name, region = args["cluster"], args["region"]
+    client = make("cloudwatch", region)
+    warnings: list[str] = []
+    log_group = args["log_group"]
+    if args["state"] == "present" and not log_group:
+        log_group = _log_group(make("logs", region), name, region, warnings)
+    cluster = dashboards.Cluster(
+        name=name,
+        region=region,
+        namespace=args["namespace"] or f"ParallelCluster/{name}",
+        log_group=log_group,
+        **{
+            key: args[key]
+            for key in ("metrics", "measurements", "per_device", "interval", "scrapes", "head_instance", "file_systems")
+        },
+    )
+    changed, diff, urls = [], [], {}
+    for kind in args["kinds"]:
+        dashboard = dashboards.name_of(name, kind)
+        there = _get(client, dashboard, region)
+        body = dashboards.build(cluster, kind) if args["state"] == "present" else None
+        if body is not None:
+            urls[dashboard] = (
+                f"https://{region}.console.aws.amazon.com/cloudwatch/home?region={region}#dashboards/dashboard/{dashboard}"
+            )
+        if there == body:
+            continue
+        changed.append(dashboard)
+        texts = ["" if one is None else dashboards.text_of(one) for one in (there, body)]
+        diff.append({"before_header": dashboard, "after_header": dashboard, "before": texts[0], "after": texts[1]})
+        if not check:
+            warnings += _put(client, dashboard, body, region)
+    said = f"{', '.join(changed)} {'would be ' * check}{'written' if args['state'] == 'present' else 'removed'}"
+    return {
+        "changed": bool(changed),
+        "diff": diff,
+        "dashboards": changed,
+        "urls": urls,
+        "log_group": log_group,
+        "warnings": warnings,
+        "msg": said if changed else "the dashboards are as they should be",
+    }
+
+
+def _get(client: Any, dashboard: str, region: str) -> dict[str, Any] | None:
+    """Return a dashboard; None where it is not there, and an empty one where it is none that we could have written."""
+    try:
+        text = client.get_dashboard(DashboardName=dashboard)["DashboardBody"]
+    except AwsErrors as error:
+        code = getattr(error, "response", {}).get("Error", {}).get("Code", "")
+        if code in _ABSENT:
+            return None
+        raise explain(error, region, "cloudwatch:GetDashboard", dashboard) from error
+    try:
+        body = json.loads(text)
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _put(client: Any, dashboard: str, body: dict[str, Any] | None, region: str) -> list[str]:
+    try:
+        if body is None:
+            client.delete_dashboards(DashboardNames=[dashboard])
+            return []
+        answer = client.put_dashboard(DashboardName=dashboard, DashboardBody=json.dumps(body))
+    except AwsErrors as error:
+        call = "DeleteDashboards" if body is None else "PutDashboard"
+        raise explain(error, region, f"cloudwatch:{call}", dashboard) from error
+    return [
+        f"{dashboard}: {one.get('DataPath', '')}: {one.get('Message', '')}"
+        for one in answer.get("DashboardValidationMessages", [])
+    ]
+
+
+def _log_group(client: Any, cluster: str, region: str, warnings: list[str]) -> str:
+    """Return the log group of a cluster: ParallelCluster names it by the time at which the cluster was made."""
+    try:
+        pages = client.get_paginator("describe_log_groups").paginate(
+            logGroupNamePrefix=f"/aws/parallelcluster/{cluster}-"
+        )
+        groups = [group for page in pages for group in page["logGroups"]]
+    except AwsErrors as error:
+        warnings.append(f"no logs are shown: {explain(error, region, 'logs:DescribeLogGroups', cluster)}")
+        return ""
+    pattern = re.compile(rf"/aws/parallelcluster/{re.escape(cluster)}-\d{{12}}")
+    names = [str(group["logGroupName"]) for group in groups if pattern.fullmatch(group["logGroupName"])]
+    return max(names, default="")

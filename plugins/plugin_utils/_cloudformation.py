@@ -1,0 +1,259 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Brings one CloudFormation stack to a template, by change sets: what is about to happen is known before it does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Callable, NamedTuple
+
+import yaml
+
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_session import AwsErrors, explain
+
+USABLE = (
+    "CREATE_COMPLETE",
+    "UPDATE_COMPLETE",
+    "UPDATE_ROLLBACK_COMPLETE",
+    "IMPORT_COMPLETE",
+    "IMPORT_ROLLBACK_COMPLETE",
+)
+REVIEW = "REVIEW_IN_PROGRESS"  # a change set that would create it was never executed
+PREFIX = "pcluster-postboot-"
+POLL = 5.0
+_NO_CHANGES = ("didn't contain changes", "no updates are to be performed")
+_GOOD = ("CREATE_COMPLETE", "UPDATE_COMPLETE")
+# Whoever waits for another resource that has failed says so, and is not the cause.
+_FOLLOWED = ("cancelled", "the following resource(s) failed")
+
+
+class StackError(Exception):
+    """Why the stack is not as it should be, on one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class Wanted(NamedTuple):
+    """What the stack shall be."""
+
+    name: str
+    region: str
+    template: str
+    parameters: Mapping[str, str] = {}
+    capabilities: Sequence[str] = ("CAPABILITY_IAM",)
+    tags: Mapping[str, str] = {}
+    protect: Sequence[str] = ()
+    timeout: float = 3600
+
+
+class Outcome(NamedTuple):
+    """What was done, or in check mode would be."""
+
+    changes: list[str]
+    status: str
+    outputs: dict[str, str]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML with CloudFormation's own tags, whose meaning is of no interest here."""
+
+
+_Loader.add_multi_constructor("!", lambda _loader, suffix, _node: suffix)
+
+
+def resources_of(template: str) -> dict[str, str]:
+    """Return the types of a template's resources."""
+    try:
+        found = yaml.load(template, Loader=_Loader)
+        return {name: str(one["Type"]) for name, one in found["Resources"].items()}
+    except (yaml.YAMLError, TypeError, KeyError) as error:
+        raise StackError(f"the template is none: {error}") from error
+
+
+class Stack:
+    """One stack, and what CloudFormation says of it."""
+
+    def __init__(self, client: Any, wanted: Wanted, show: Callable[[str], None], poll: float = POLL) -> None:
+        self.client, self.wanted, self.show, self.poll = client, wanted, show, poll
+        self.deadline = time.monotonic() + wanted.timeout
+
+    def deploy(self, check: bool) -> Outcome:
+        """Create or update it, unless it is as it should be."""
+        status = self._settled()
+        if status not in (*USABLE, REVIEW, ""):
+            raise StackError(self._dead(status))
+        new = status in ("", REVIEW)
+        if new and check:
+            changes = [f"Add {name} ({kind})" for name, kind in resources_of(self.wanted.template).items()]
+            return Outcome(changes, status, {})
+        change_set = self._make_change_set("CREATE" if new else "UPDATE")
+        if not change_set:
+            return Outcome([], status, self.outputs())
+        changes = list(self._changes(change_set)) or ["Modify no resource, but tags, parameters or outputs"]
+        for line in changes:
+            self.show(f"{self.wanted.name}: {line}")
+        lost = [line for line in changes if line.endswith("!")]
+        if check or lost:
+            self._call("DeleteChangeSet", "delete_change_set", ChangeSetName=change_set)
+        if lost:
+            what = lost[0][0].lower() + lost[0][1:-1]
+            raise StackError(
+                f"stack {self.wanted.name} was left as it is: the update would {what}, and "
+                "what it holds would be lost; keep the parameters as they were, or change the stack by hand"
+            )
+        if check:
+            return Outcome(changes, status, self.outputs())
+        known = {event["EventId"] for event in self._events()}
+        self._call("ExecuteChangeSet", "execute_change_set", ChangeSetName=change_set)
+        status = self._settled(known)
+        if status not in _GOOD:
+            raise StackError(self._failed(status))
+        return Outcome(changes, status, self.outputs())
+
+    def outputs(self) -> dict[str, str]:
+        """Return its outputs."""
+        stack = self._describe() or {}
+        return {one["OutputKey"]: one["OutputValue"] for one in stack.get("Outputs", [])}
+
+    def _call(self, action: str, method: str, **given: Any) -> Any:
+        try:
+            return getattr(self.client, method)(**given)
+        except AwsErrors as error:
+            about = f"stack {self.wanted.name}"
+            raise StackError(str(explain(error, self.wanted.region, f"cloudformation:{action}", about))) from error
+
+    def _describe(self) -> dict[str, Any] | None:
+        """Return it; None where there is none."""
+        try:
+            stacks = self.client.describe_stacks(StackName=self.wanted.name)["Stacks"]
+        except AwsErrors as error:
+            said = getattr(error, "response", {}).get("Error", {})
+            if said.get("Code") == "ValidationError" and "does not exist" in str(said.get("Message")):
+                return None
+            about = f"stack {self.wanted.name}"
+            raise StackError(str(explain(error, self.wanted.region, "cloudformation:DescribeStacks", about))) from error
+        return dict(stacks[0]) if stacks else None
+
+    def _settled(self, known: set[str] | None = None) -> str:
+        """Wait until nobody works on it, and return its status; empty where there is none. New events are shown."""
+        while True:
+            status = str((self._describe() or {}).get("StackStatus", ""))
+            for event in self._events() if known is not None else []:
+                if known is not None and event["EventId"] not in known:
+                    known.add(event["EventId"])
+                    self.show(_line(event))
+            if not status.endswith("_IN_PROGRESS") or (status == REVIEW and known is None):
+                return "" if status == "DELETE_COMPLETE" else status
+            if time.monotonic() > self.deadline:
+                raise StackError(
+                    f"stack {self.wanted.name} is still {status} after {self.wanted.timeout:g} s; AWS goes on with it: "
+                    "look there, and run this again when it has ended"
+                )
+            time.sleep(self.poll)
+
+    def _events(self) -> list[dict[str, Any]]:
+        """Return what has happened to it, the oldest first."""
+        try:
+            pages = self.client.get_paginator("describe_stack_events").paginate(StackName=self.wanted.name)
+            return [event for page in pages for event in page["StackEvents"]][::-1]
+        except AwsErrors as error:
+            about = f"stack {self.wanted.name}"
+            raise StackError(
+                str(explain(error, self.wanted.region, "cloudformation:DescribeStackEvents", about))
+            ) from error
+
+    def _make_change_set(self, kind: str) -> str:
+        """Return a change set that can be executed; empty where it would change nothing."""
+        wanted = self.wanted
+        answer = self._call(
+            "CreateChangeSet",
+            "create_change_set",
+            StackName=wanted.name,
+            ChangeSetName=f"{PREFIX}{time.time_ns()}",
+            ChangeSetType=kind,
+            TemplateBody=wanted.template,
+            Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in wanted.parameters.items()],
+            Capabilities=list(wanted.capabilities),
+            Tags=[{"Key": key, "Value": value} for key, value in wanted.tags.items()],
+        )
+        name = str(answer["Id"])
+        while True:
+            found = self._call("DescribeChangeSet", "describe_change_set", ChangeSetName=name)
+            if found["Status"] in ("CREATE_COMPLETE", "FAILED"):
+                break
+            if time.monotonic() > self.deadline:
+                raise StackError(
+                    f"the change set of stack {wanted.name} is still {found['Status']} after {wanted.timeout:g} s"
+                )
+            time.sleep(self.poll)
+        if found["Status"] == "CREATE_COMPLETE":
+            return name
+        self._call("DeleteChangeSet", "delete_change_set", ChangeSetName=name)
+        reason = str(found.get("StatusReason", ""))
+        if any(text in reason.lower() for text in _NO_CHANGES):
+            return ""
+        raise StackError(f"CloudFormation refuses the change of stack {wanted.name}: {reason}")
+
+    def _changes(self, change_set: str) -> Iterator[str]:
+        """Yield a line for each resource; one ends with an exclamation mark where what is protected would be lost."""
+        more: dict[str, str] = {}
+        while True:
+            page = self._call("DescribeChangeSet", "describe_change_set", ChangeSetName=change_set, **more)
+            for change in page.get("Changes", []):
+                one = change.get("ResourceChange", {})
+                kind, action = one.get("ResourceType", ""), one.get("Action", "")
+                replaced = action == "Modify" and one.get("Replacement") in ("True", "Conditional")
+                lost = kind in self.wanted.protect and (replaced or action == "Remove")
+                word = "Replace" if replaced else action
+                yield f"{word} {one.get('LogicalResourceId')} ({kind}){'!' * lost}"
+            if not page.get("NextToken"):
+                return
+            more = {"NextToken": page["NextToken"]}
+
+    def _failed(self, status: str) -> str:
+        if status != "UPDATE_ROLLBACK_COMPLETE":
+            return self._dead(status)
+        return (
+            f"stack {self.wanted.name} could not be updated: {self._cause()}; it was put back as it was; "
+            "correct that, and run this again"
+        )
+
+    def _cause(self) -> str:
+        """Return why the last operation failed: its first resource that failed by itself."""
+        operation: list[dict[str, Any]] = []
+        for event in self._events():
+            began = event.get("ResourceStatus") in ("CREATE_IN_PROGRESS", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS")
+            if began and event.get("LogicalResourceId") == self.wanted.name:
+                operation = []
+            operation.append(event)
+        for event in operation:
+            reason = str(event.get("ResourceStatusReason", ""))
+            if (
+                event["LogicalResourceId"] != self.wanted.name
+                and str(event.get("ResourceStatus", "")).endswith("_FAILED")
+                and not any(text in reason.lower() for text in _FOLLOWED)
+            ):
+                return f"{event['LogicalResourceId']} ({event['ResourceType']}): {reason}"
+        return "its events do not tell why"
+
+    def _dead(self, status: str) -> str:
+        """Say what is wrong with a stack that cannot be updated, and what helps."""
+        name, region = self.wanted.name, self.wanted.region
+        do = f"aws cloudformation delete-stack --stack-name {name} --region {region}"
+        if status == "UPDATE_ROLLBACK_FAILED":
+            do = f"aws cloudformation continue-update-rollback --stack-name {name} --region {region}"
+        what = {
+            "ROLLBACK_COMPLETE": "its creation failed and was undone",
+            "UPDATE_ROLLBACK_FAILED": "an update failed and could not be undone",
+            "DELETE_FAILED": "it could not be deleted",
+        }.get(status, "an operation failed")
+        why = self._cause()
+        return f"stack {name} is {status}: {what} ({why}); correct that, run '{do}', and run this again"
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    reason = event.get("ResourceStatusReason")
+    text = f"{event['StackName']}: {event['ResourceStatus']} {event['LogicalResourceId']} ({event['ResourceType']})"
+    return f"{text}: {' '.join(str(reason).split())}" if reason else text

@@ -1,0 +1,101 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What cloudwatch_agent works out from the facts of a node, with Ansible's own templating; its defaults are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+
+from ansible_collections.pcluster.postboot.plugins.action import check_variables
+from ansible_collections.pcluster.postboot.plugins.module_utils import _cloudwatch_config as config
+
+Variables = Callable[..., Callable[[str], Any]]
+
+
+@pytest.fixture
+def variables(repo: Path) -> Variables:
+    """variables(id="ubuntu", **facts) returns a function that works out a variable."""
+
+    def make(os: str = "ubuntu", agent: str | None = None, **facts: Any) -> Any:
+        everything: dict[str, Any] = {}
+        for role in ("common", "cloudwatch_agent"):
+            for part in ("defaults", "vars"):
+                everything.update(yaml.safe_load((repo / f"roles/{role}/{part}/main.yml").read_text()) or {})
+        known = {
+            "cluster": "alpha",
+            "node_type": "head",
+            "node_name": "ip-10-0-0-1",
+            "queue": None,
+            "scratch": None,
+            "go_architecture": "amd64",
+            "os": {"id": os, "family": "debian" if os == "ubuntu" else "redhat"},
+            "components": {"cloudwatch_agent": agent},
+            "mounts": {"wanted": []},
+        }
+        everything["ansible_facts"] = {"pcluster": {**known, **facts}}
+        trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
+        templar = Templar(loader=DataLoader(), variables=trusted)
+        return lambda name: templar.template(check_variables._trusted("{{ " + name + " }}"))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("os", "agent", "needed"),
+    [
+        ("ubuntu", "1.300071.0", []),
+        ("ubuntu", None, ["cloudwatch_agent_deb"]),
+        ("rocky", None, ["cloudwatch_agent_rpm"]),
+        # Its own repository has one.
+        ("amzn", None, []),
+    ],
+)
+def test_only_a_node_without_an_agent_needs_a_hash(
+    variables: Variables, os: str, agent: str | None, needed: list[str]
+) -> None:
+    assert variables(os, agent)("__cloudwatch_agent_downloads") == needed
+
+
+def test_where_the_packages_are(variables: Variables) -> None:
+    base = "https://amazoncloudwatch-agent.s3.amazonaws.com"
+    version = variables()("cloudwatch_agent_version")
+    assert variables()("__cloudwatch_agent_deb_url") == f"{base}/ubuntu/amd64/{version}/amazon-cloudwatch-agent.deb"
+    assert variables()("__cloudwatch_agent_rpm_url") == f"{base}/redhat/amd64/{version}/amazon-cloudwatch-agent.rpm"
+
+
+def test_dimensions(variables: Variables) -> None:
+    head = {"ClusterName": "alpha", "NodeType": "head", "NodeName": "ip-10-0-0-1"}
+    assert variables()("__cloudwatch_agent_dimensions") == head
+    node = variables(node_type="compute", node_name="gpu-st-p5-1", queue="gpu")
+    assert node("__cloudwatch_agent_dimensions")["Queue"] == "gpu"
+    assert node("cloudwatch_agent_namespace") == "ParallelCluster/alpha"
+
+
+def test_disks_and_file_systems(variables: Variables) -> None:
+    wanted = [
+        {"path": "/fsx", "type": "lustre", "source": "fs-0123456789abcdef0.fsx.us-east-2.amazonaws.com@tcp:/abcdefgh"},
+        {"path": "/home", "type": "nfs", "source": "10.0.0.1:/home"},
+    ]
+    node = variables(scratch="/scratch", mounts={"wanted": wanted, "found": []})
+    assert node("cloudwatch_agent_disks") == ["/", "/scratch"]
+    assert node("__cloudwatch_agent_file_systems") == ["fs-0123456789abcdef0"]
+    assert variables()("cloudwatch_agent_disks") == ["/"]
+
+
+def test_the_agent_knows_every_default(variables: Variables) -> None:
+    value = variables()
+    config.check(
+        config.Wanted(
+            measurements=value("cloudwatch_agent_measurements"),
+            interval=value("cloudwatch_agent_interval"),
+            scrapes=tuple(config.Scrape(**one) for one in value("cloudwatch_agent_scrapes")),
+            config=value("cloudwatch_agent_config"),
+        )
+    )
