@@ -72,6 +72,7 @@ soak: | setup  ## Run the long fault tests (ROUNDS=500; needs the sandbox for a 
 bench: | setup  ## Measure; prints ratios from one run and writes bench-*.json (needs the sandbox)
 	@$(ENV) python tests/bench/inventory.py --json bench-inventory.json
 	@$(SUDO) $(ENV) python tests/bench/site.py --json bench-site.json
+	@$(SUDO) $(ENV) python tests/bench/pull.py --json bench-pull.json
 
 pins: | setup  ## Fetch what the roles pin, verify it, and record its sha256 (needs the internet)
 	@$(ENV) python scripts/pins.py

@@ -149,7 +149,7 @@ class Sandbox:
         if done.stdout:
             print(done.stdout, end="")
             # These would go on to serve the old directory.
-            self.podman("rm", "--force", "--ignore", PREFIX + "mirror", PREFIX + "registry")
+            self.podman("rm", "--force", "--ignore", PREFIX + "mirror", PREFIX + "registry", PREFIX + "amp")
             if before != json.loads(pins.read_text())["signing_key"] and self.running() - {PREFIX + "aws"}:
                 sys.exit(
                     "the mirror has a new signing key, which the running nodes do not know: make sandbox-down first"
@@ -185,7 +185,7 @@ class Sandbox:
         print(f"fetched {wheel.name}")
 
     def services(self) -> None:
-        """Start the AWS API, the mirror and the container registry, and wait until they answer."""
+        """Start the AWS API, the mirror, the container registry and Amazon Managed Prometheus, and wait for them."""
         if self.podman("network", "exists", self.network, check=False).returncode:
             self.podman("network", "create", "--subnet", self.topology["network"]["subnet"], self.network)
         running = self.running()
@@ -193,6 +193,7 @@ class Sandbox:
             ("mirror", 80, self.mirror_arguments()),
             ("aws", 5000, self.aws_arguments()),
             ("registry", 5001, self.registry_arguments()),
+            ("amp", 9090, self.amp_arguments()),
         )
         for name, _, arguments in services:
             address = self.topology["services"][name]["address"]
@@ -241,14 +242,14 @@ class Sandbox:
             "--volume",
             f"{libraries}:/srv/libraries:ro",
             "--volume",
-            f"{HERE}/aws/server.py:/srv/server.py:ro",
+            f"{HERE}/aws:/srv/aws:ro",
             "--env",
             "PYTHONPATH=/srv/libraries",
             "--env",
             "PYTHONDONTWRITEBYTECODE=1",
             self.image["base"],
             "python3",
-            "/srv/server.py",
+            "/srv/aws/server.py",
         ]
 
     def registry_arguments(self) -> list[str]:
@@ -262,6 +263,24 @@ class Sandbox:
             self.image["base"],
             "python3",
             "/srv/registry/serve.py",
+        ]
+
+    def amp_arguments(self) -> list[str]:
+        libraries = next((ROOT / ".venv/lib").glob("python3*/site-packages"))
+        return [
+            "--volume",
+            f"{self.state}/mirror:/srv/mirror:ro",
+            "--volume",
+            f"{libraries}:/srv/libraries:ro",
+            "--volume",
+            f"{HERE}/amp/serve.py:/srv/serve.py:ro",
+            "--env",
+            "PYTHONPATH=/srv/libraries",
+            "--env",
+            "PYTHONDONTWRITEBYTECODE=1",
+            self.image["base"],
+            "python3",
+            "/srv/serve.py",
         ]
 
     def boot_node(self, node: dict[str, Any], running: set[str]) -> None:
@@ -311,6 +330,7 @@ class Sandbox:
             "cluster": cluster,
             "region": self.topology["region"],
             "hybrid_cgroups": self.hybrid_cgroups,
+            "actions": node.get("spare") and self.actions_of(cluster).exists(),
         }
         tree = self.state / "nodes" / node["name"]
         write(tree / "etc/parallelcluster/cfnconfig", self.render("cfnconfig.j2", context))
@@ -338,12 +358,23 @@ class Sandbox:
             write(tree / "etc/pki/rpm-gpg/RPM-GPG-KEY-amazon-linux-2023", keys.read_text())
         if node.get("gpus"):
             write(tree / "usr/bin/nvidia-smi", (HERE / "templates/nvidia-smi").read_text(), mode=0o755)
+        if node["type"] != "Compute":
+            imds = HERE / "standins/imds"
+            tool = tree / "opt/parallelcluster/scripts/imds/imds-access.sh"
+            write(tool, (imds / "imds-access.sh").read_text(), mode=0o744)
+            for name in ("imds.py", "imds.sh"):
+                write(tree / "sandbox" / name, (imds / name).read_text(), mode=0o755)
         if node["type"] == "Compute":
             write(tree / "etc/parallelcluster/slurm_plugin/slurm_nodename", node["name"])
             write(
                 tree / "etc/parallelcluster/slurm_plugin/slurm_node_spec.json",
                 self.render("slurm_node_spec.json.j2", context),
             )
+        self.cloudwatch_agent(tree, context)
+        self.custom_actions(tree, node, cluster)
+        write(tree / "usr/bin/amazon-ssm-agent", (HERE / "standins/ssm-agent/agent.py").read_text(), mode=0o755)
+        unit = "amazon-ssm-agent.service"
+        write(tree / "etc/systemd/system" / unit, (HERE / "standins/ssm-agent" / unit).read_text())
         write(tree / "sandbox/boot.sh", self.render("boot.sh.j2", context))
         write(tree / "etc/munge/munge.key", self.secret(f"munge-{cluster['name']}"))
         if node["type"] == "HeadNode":
@@ -359,6 +390,36 @@ class Sandbox:
                 key.parent.mkdir(exist_ok=True)
                 subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "sandbox", "-f", key], check=True)
         return tree
+
+    def actions_of(self, cluster: dict[str, Any]) -> Path:
+        """The cluster configuration by which spares boot, where it is there."""
+        return self.state / f"cluster-config-{cluster['name']}.yaml"
+
+    def custom_actions(self, tree: Path, node: dict[str, Any], cluster: dict[str, Any]) -> None:
+        """Write the program that runs custom actions, and for a spare what they are."""
+        standin, scripts = HERE / "standins/custom-actions", tree / "opt/parallelcluster/scripts"
+        for name in ("custom_action_executor.py", "boot.sh"):
+            write(scripts / name, (standin / name).read_text(), mode=0o755)
+        unit = "cloud-final.service"
+        write(tree / "etc/systemd/system" / unit, (standin / unit).read_text())
+        if node.get("spare") and self.actions_of(cluster).exists():
+            config = yaml.safe_load(self.actions_of(cluster).read_text())
+            write(tree / "opt/parallelcluster/shared/cluster-config.yaml", json.dumps(config, indent=1))
+
+    def cloudwatch_agent(self, tree: Path, context: dict[str, Any]) -> None:
+        """Write the CloudWatch agent of an official AMI, with ParallelCluster's own configuration appended to it."""
+        standin, home = HERE / "standins/cloudwatch-agent", tree / "opt/aws/amazon-cloudwatch-agent"
+        for name in ("amazon-cloudwatch-agent", "amazon-cloudwatch-agent-ctl", "start-amazon-cloudwatch-agent"):
+            write(home / "bin" / name, (standin / "agent.py").read_text(), mode=0o755)
+        write(home / "bin/CWAGENT_VERSION", "1.300071.0b1720\n")
+        unit = "amazon-cloudwatch-agent.service"
+        write(tree / "etc/systemd/system" / unit, (standin / unit).read_text())
+        own = self.render("cloudwatch_agent.json.j2", context)
+        write(home / "etc/amazon-cloudwatch-agent.json", own)
+        write(home / "etc/amazon-cloudwatch-agent.d/file_amazon-cloudwatch-agent.json", own)
+        write(home / "etc/common-config.toml", "# A stand-in's: nothing is set.\n")
+        write(home / "logs/amazon-cloudwatch-agent.log", "")
+        write(tree / "var/lib/cloud/data/instance-id", f"{context['node']['instance_id']}\n")
 
     def render(self, template: str, context: dict[str, Any]) -> str:
         return self.templates.get_template(template).render(context)
@@ -379,7 +440,8 @@ class Sandbox:
                 self.podman("exec", PREFIX + name, "sh", "-c", again, check=False)
             return state == "running"
 
-        self.deadline(f"{name}: systemd", up)
+        # A spare may boot with custom actions.
+        self.deadline(f"{name}: systemd", up, 600 if self.node(name).get("spare") else 60)
 
     def slurm(self, *names: str) -> None:
         """Tell Slurm where its nodes are, as ParallelCluster's clustermgtd does, and wait until they are idle."""
@@ -438,6 +500,9 @@ class Sandbox:
         self.register(name)
         self.boot_node(self.node(name), self.running())
         self.wait_for_systemd(name)
+        failed = self.podman("exec", PREFIX + name, "cat", "/var/log/parallelcluster/bootstrap_error_msg", check=False)
+        if not failed.returncode:
+            sys.exit(f"{name} was not configured: {failed.stdout.strip()}")
         self.slurm(name)
         # From now on slurmd may be restarted without counting as a boot.
         self.podman("exec", PREFIX + name, "sed", "-i", "s/ -b'/'/", "/etc/sysconfig/slurmd")
@@ -506,6 +571,13 @@ class Sandbox:
             command,
         ]
         return subprocess.run(full, env=self.environment, check=False).returncode
+
+    def variables(self, folder: str) -> None:
+        """Write the sandbox's group_vars as a bundle can have them: a node has no file with the mirror's pins."""
+        found = yaml.safe_load((HERE / "inventory/group_vars/pcluster.yml").read_text())
+        kept = {name: value for name, value in found.items() if not name.startswith(("ansible_", "sandbox_state"))}
+        kept["sandbox_pins"] = json.loads((self.state / "mirror/pins.json").read_text())
+        write(Path(folder) / "pcluster.yml", yaml.safe_dump(kept))
 
     def status(self) -> None:
         """Say what runs and where to look."""
@@ -578,6 +650,7 @@ def main() -> int:
         steps.add_parser(step, help=getattr(Sandbox, step).__doc__)
     for step in ("join", "leave"):
         steps.add_parser(step, help=getattr(Sandbox, step).__doc__).add_argument("name")
+    steps.add_parser("variables", help=Sandbox.variables.__doc__).add_argument("folder")
     run = steps.add_parser("exec", help=Sandbox.exec.__doc__)
     run.add_argument("--user", default="root")
     run.add_argument("name")

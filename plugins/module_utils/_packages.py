@@ -3,7 +3,8 @@
 """Packages that belong together, in one version: what has to be done about them, and apt or dnf doing it.
 
 What somebody else has installed stays as it is, unless a version is asked for. What this module has installed is noted
-before it begins, so that the next run knows its own, and what a killed run has left.
+before it begins, so that the next run knows its own, and what a killed run has left. Nothing is removed but what is
+named, and that only once everything that takes its place has been downloaded.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_engine as engine
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _run_holds
+from ansible_collections.pcluster.postboot.plugins.module_utils import _node_software, _run, _run_holds
 
 RECORDS = "packages"  # below _run.STATE_DIR
 _BUSY = re.compile(r"could not get lock|unable to acquire|transaction lock|another process|is locked by", re.IGNORECASE)
@@ -43,6 +44,7 @@ class Request(NamedTuple):
     follow: bool = False
     files: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
+    replaces: tuple[str, ...] = ()
     program: str = ""
     hold: bool = False
     lock_timeout: int = 300
@@ -67,6 +69,7 @@ class Plan(NamedTuple):
     origin: str  # found: somebody else's; installed: ours
     why: str
     behind: bool = False  # whether another version is replaced
+    leaving: Sequence[str] = ()  # what has to be removed before
 
 
 class Outcome(NamedTuple):
@@ -172,29 +175,51 @@ def _said(done: subprocess.CompletedProcess[str]) -> str:
     return text
 
 
+def _listed(request: Request, target: str) -> dict[str, str]:
+    """Return the wanted version of each package as apt wants it: with its epoch, such as `1:`, and its own revision."""
+    versions: dict[str, list[str]] = {}
+    listing = _run_tool(["apt-cache", "madison", *request.packages], request).stdout
+    for line in listing.splitlines():
+        name, version = (part.strip() for part in [*line.split("|"), ""][:2])
+        if engine.matches(version.rpartition(":")[2], target):
+            versions.setdefault(name, []).append(version)
+    # The newest is first, but one that is the wanted one and nothing more is better.
+    return {
+        name: next((version for version in found if _node_software.upstream(version) == target), found[0])
+        for name, found in versions.items()
+    }
+
+
 def _specs(request: Request, target: str) -> list[str]:
     """Return the packages as apt or dnf wants them written."""
     if request.files:
         return list(request.files)
     if not target:
         return list(request.packages)
-    # A whole version is followed by the package's own revision, which apt must be told of.
-    whole, sign = ("-*", "=") if request.manager == "apt" else ("", "-")
-    rest = whole if re.match(r"\d+\.\d+\.\d", target) else ".*"
-    return [f"{name}{sign}{target}{rest}" for name in request.packages]
+    whole = re.match(r"\d+\.\d+\.\d", target)
+    if request.manager == "dnf":
+        return [f"{name}-{target}{'' if whole else '.*'}" for name in request.packages]
+    # What is not listed is left to apt to tell.
+    listed = _listed(request, target)
+    return [f"{name}={listed.get(name, target + ('-*' if whole else '.*'))}" for name in request.packages]
 
 
-def _commands(request: Request, decided: Plan) -> list[str]:
+def _commands(request: Request, decided: Plan, leaving: Sequence[str] = ()) -> list[str]:
+    """Return the command line that installs; where packages have to leave, that which downloads what replaces them."""
     specs = [*_specs(request, decided.version), *request.extra]
+    if leaving and request.manager == "dnf":
+        flags = ["--setopt=install_weak_deps=False", "--setopt=exit_on_lock=True", "--allowerasing", "--downloadonly"]
+        return ["dnf", "-y", "-q", *flags, "install", *specs]
     if request.manager == "dnf":
         return ["dnf", "-y", "-q", "--setopt=install_weak_deps=False", "--setopt=exit_on_lock=True", "install", *specs]
     options = [f"DPkg::Lock::Timeout={request.lock_timeout}", "Dpkg::Options::=--force-confdef"]
     options += ["Dpkg::Options::=--force-confold"]
     # A newer version may have taken away configuration that an older one cannot do without.
     options += ["Dpkg::Options::=--force-confmiss"] if decided.behind else []
-    argv = ["apt-get", "-q", "-y", "--no-install-recommends", "--no-remove"]
+    argv = ["apt-get", "-q", "-y", "--no-install-recommends", "--download-only" if leaving else "--no-remove"]
     argv += ["--allow-downgrades"] if decided.behind else []
-    return [*argv, *(word for option in options for word in ("-o", option)), "install", *specs]
+    argv += [word for option in options for word in ("-o", option)]
+    return [*argv, "install", *specs, *(f"{name}-" for name in leaving)]
 
 
 def _unhold(request: Request, installed: dict[str, str]) -> None:
@@ -220,11 +245,20 @@ def _install(request: Request, decided: Plan, found: engine.Packages) -> None:
         _run_tool(["dpkg", "--force-confdef", "--force-confold", "--configure", "--pending"], request)
     if request.hold:
         _unhold(request, found.installed)
-    argv = _commands(request, decided)
+    if decided.leaving:
+        _perform(request, decided, decided.leaving)
+        _remove(request, decided.leaving)
+    _perform(request, decided)
+
+
+def _perform(request: Request, decided: Plan, leaving: Sequence[str] = ()) -> None:
+    """Install, or only download; once more with fresh lists where old ones may be why it failed."""
+    argv = _commands(request, decided, leaving)
     done = _run_tool(argv, request)
     if done.returncode and _STALE.search(done.stdout + done.stderr):
         if request.manager == "apt":
             _run_tool(["apt-get", "-q", "-o", f"DPkg::Lock::Timeout={request.lock_timeout}", "update"], request)
+            argv = _commands(request, decided, leaving)
         else:
             argv.insert(1, "--refresh")
         done = _run_tool(argv, request)
@@ -232,28 +266,40 @@ def _install(request: Request, decided: Plan, found: engine.Packages) -> None:
         raise PackagesError(f"{argv[0]} could not install {' '.join(_specs(request, decided.version))}: {_said(done)}")
 
 
-def _lines(versions: dict[str, str], request: Request) -> str:
-    return "".join(f"{name} {versions.get(name, 'absent')}\n" for name in request.packages)
+def _remove(request: Request, leaving: Sequence[str]) -> None:
+    """Remove packages that cannot stay, and nothing else: what depends on them makes it fail."""
+    argv = ["dpkg", "--remove"] if request.manager == "apt" else ["rpm", "--erase"]
+    done = _run_tool([*argv, *leaving], request)
+    if done.returncode:
+        raise PackagesError(
+            f"{' '.join(leaving)} cannot be removed, so {request.packages[0]} cannot come: {_said(done)}"
+        )
+
+
+def _lines(versions: dict[str, str], names: Sequence[str]) -> str:
+    return "".join(f"{name} {versions.get(name, 'absent')}\n" for name in names)
 
 
 def apply(request: Request) -> Outcome:
     """Look, and with state `present` act."""
     if not request.packages:
         raise PackagesError("packages: none is named; needed: at least one, the first of which tells the version")
-    found = engine.packages(request.manager, set(request.packages))
+    found = engine.packages(request.manager, {*request.packages, *request.replaces})
+    leaving = [name for name in request.replaces if name in found.installed]
     interrupted = request.manager == "apt" and bool(engine.dpkg_unfiled())
     decided = plan(request, found, _record(request))
     decided = decided._replace(interrupted=decided.install and (decided.interrupted or interrupted))
     holds = _holds(request)
     unheld = holds.to_hold(request.packages) if request.hold else []
     foretold = list(request.packages) if request.hold and decided.install else unheld
-    decided = decided._replace(hold=foretold)
+    decided = decided._replace(hold=foretold, leaving=leaving if decided.install else [])
     if not decided.install and unheld:
         decided = decided._replace(why=f"{decided.why}, not held: {', '.join(unheld)}")
     due = decided.install or bool(unheld)
+    before = {name: version for name, version in found.installed.items() if name not in leaving}
     if request.state == "planned" or not due:
-        return Outcome(False, decided, found.installed, {})
-    after = {**found.installed, **(dict.fromkeys(request.packages, decided.version) if decided.install else {})}
+        return Outcome(False, decided, before, {})
+    after = {**before, **(dict.fromkeys(request.packages, decided.version) if decided.install else {})}
     if not request.check:
         if decided.install:
             _install(request, decided, found)
@@ -268,7 +314,8 @@ def apply(request: Request) -> Outcome:
             _note(request, Record(decided.version, True))
         if request.hold:
             holds.hold(holds.to_hold(request.packages))
-    diff = {"before": _lines(found.installed, request), "after": _lines(after, request)}
+    names = [*request.packages, *decided.leaving]
+    diff = {"before": _lines(found.installed, names), "after": _lines(after, names)}
     if diff["before"] == diff["after"]:
         diff = {"before": "", "after": f"held: {', '.join(unheld)}\n"}
     return Outcome(True, decided, after, {**diff, "before_header": "packages", "after_header": "packages"})

@@ -89,12 +89,13 @@ END
 }
 
 # Makes and signs the lists of an apt repository with a suite and components, as Docker's is.
-apt_suite() {  # directory suite pool origin label
-  local lists=$1/dists/$2/stable/binary-$architecture
+apt_suite() {  # directory suite pool origin label [component]
+  local component=${6:-stable}
+  local lists=$1/dists/$2/$component/binary-$architecture
   mkdir -p "$lists"
   (cd "$1" && dpkg-scanpackages --multiversion "$3" 2> /dev/null > "$lists/Packages")
   gzip --keep --no-name "$lists/Packages"
-  apt_release "$1/dists/$2" Origin="$4" Label="$5" Suite="$2" Codename="$2" Architectures="$architecture" Components=stable
+  apt_release "$1/dists/$2" Origin="$4" Label="$5" Suite="$2" Codename="$2" Architectures="$architecture" Components="$component"
   rm "$1/dists/$2/Release.gpg"  # that site has an InRelease only
 }
 

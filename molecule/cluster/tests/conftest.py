@@ -103,6 +103,11 @@ def inventory() -> dict[str, Any]:
     return {**json.loads(result.stdout, object_hook=lambda o: o.get("__ansible_unsafe", o)), "stderr": result.stderr}
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Look first at what the whole run has left; other tests run single components, whose reports replace it."""
+    items.sort(key=lambda item: item.path.name != "test_cluster.py")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test that takes `node`, `compute` or `head` on each of them."""
     for argument, names in (("node", list(NODES)), ("compute", COMPUTE), ("head", HEADS)):

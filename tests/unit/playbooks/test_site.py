@@ -37,7 +37,10 @@ class ActionModule(ActionBase):
             time.sleep(0.05)
         if args.get("facts"):
             return {"changed": False, "ansible_facts": {"pcluster": args["facts"]}}
-        return {"changed": args.get("does") == "change", "failed": args.get("does") == "fail", "msg": "it broke"}
+        does = args.get("does")
+        if does in ("wait", "lack"):
+            return {"changed": False, "failed": does == "wait", "msg": "it broke", "waits_for": "no head yet"}
+        return {"changed": does == "change", "failed": does == "fail", "msg": "it broke"}
 """
 TASKS = """
 - name: main | Do the thing
@@ -200,6 +203,15 @@ HOSTS: dict[str, dict[str, Any]] = {
     "handler": {"alpha_does": "change", "alpha_port": 666},
     "stops": {"beta_does": "fail", "beta_essential": True, "alpha_does": "change"},
     "misspelt": {"alpha_prot": 3, "beta_port": "abc"},
+    # What another node has not published yet: a boot goes on without it, any other run stops.
+    "waits": {
+        "common_phase": "boot",
+        "alpha_does": "wait",
+        "alpha_essential": True,
+        "beta_does": "lack",
+        "beta_essential": True,
+    },
+    "wants": {"beta_does": "wait", "beta_essential": True, "alpha_does": "lack"},
 }
 
 
@@ -235,6 +247,8 @@ def without_seconds(cells: dict[str, str]) -> dict[str, str]:
         ("handler", ["failed", "unchanged", "unchanged"]),
         ("stops", ["changed", "failed", "skipped"]),
         ("misspelt", ["-", "-", "-"]),
+        ("waits", ["deferred", "deferred", "deferred"]),
+        ("wants", ["unchanged", "failed", "skipped"]),
     ],
 )
 def test_the_table_says_what_became_of_each_node(big: tuple[int, str], host: str, cells: list[str]) -> None:
@@ -245,10 +259,12 @@ def test_the_table_says_what_became_of_each_node(big: tuple[int, str], host: str
     "line",
     [
         "skipped on cpu: alpha, beta (not for this node (compute, no GPU, no EFA))",
-        "skipped on stops: gamma (beta failed)",
+        "skipped on stops, wants: gamma (beta failed)",
+        "deferred on waits: alpha, beta (no head yet)",
+        "deferred on waits: gamma (it comes after the boot (common_deferred))",
         "failed on reported: alpha: Do the thing: it broke",
         "failed on handler: alpha: Restart alpha: it broke",
-        "failed on stops: beta: Do the thing: it broke",
+        "failed on stops, wants: beta: Do the thing: it broke",
         "stopped on outside: not a ParallelCluster node, nothing was done: no cfnconfig",
         "stopped on misspelt: alpha_prot is no variable of role alpha: did you mean alpha_port?",
         'stopped on misspelt: beta_port is "abc"; needed: a whole number',
@@ -264,18 +280,19 @@ def test_an_unreachable_node_is_in_the_table(big: tuple[int, str]) -> None:
 
 def test_the_last_line_sums_up(big: tuple[int, str]) -> None:
     # Changes: alpha and its handler on fine and stops, beta and its handler on reported, alpha on handler.
-    assert re.search(r"^pcluster\.postboot: 8 nodes, 7 changed, 5 failed, 1 unreachable, \d+ s$", big[1], re.MULTILINE)
+    last = r"^pcluster\.postboot: 10 nodes, 7 changed, 6 failed, 3 deferred, 1 unreachable, \d+ s$"
+    assert re.search(last, big[1], re.MULTILINE)
 
 
 def test_nodes_that_stopped_fail_the_run_and_the_others_do_not(big: tuple[int, str]) -> None:
     code, output = big
     assert code != 0
     recap = dict(re.findall(r"^(\w+)\s+: .*failed=(\d+)", output, re.MULTILINE))
-    assert {host for host, failed in recap.items() if failed != "0"} == {"outside", "stops", "misspelt"}
+    assert {host for host, failed in recap.items() if failed != "0"} == {"outside", "stops", "misspelt", "wants"}
 
 
 @pytest.mark.parametrize(
-    ("host", "outcome"), [("fine", "ok"), ("cpu", "ok"), ("reported", "failed"), ("stops", "stopped")]
+    ("host", "outcome"), [("fine", "ok"), ("cpu", "ok"), ("reported", "failed"), ("stops", "stopped"), ("waits", "ok")]
 )
 def test_the_report_is_on_the_node(big: tuple[int, str], site: Site, host: str, outcome: str) -> None:
     report = site.read(host, REPORT)

@@ -204,6 +204,7 @@ def test_the_command_line_reaches_node_exporter_word_by_word(variables: Variable
         "head",
         [],
         [],
+        node_exporter_efa=False,
         node_exporter_flags=flags,
         node_exporter_collectors_enabled=["systemd", "processes"],
         node_exporter_collectors_disabled=["zfs"],

@@ -81,6 +81,23 @@ def test_a_sign_of_life_renews_the_lease(lock: _run.Lock, monkeypatch: pytest.Mo
     assert not lock.take(OTHER, lease=10).taken
 
 
+def test_a_run_that_has_told_that_it_will_be_silent_is_not_dead(
+    lock: _run.Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock.take(ME, lease=10)
+    monkeypatch.setattr(_run, "RUN_DIR", lock.directory)
+    _run.heartbeat(silence=3600)
+    outcome = lock.take(OTHER, lease=0)
+    assert not outcome.taken
+    assert -3600 <= outcome.age < -3500
+    assert f"silent until {_run.utc(time.time() - outcome.age)[:10]}" in ME.sentence(outcome.age)
+    # What comes next counts from then on.
+    _run.heartbeat()
+    assert "last seen 0 s ago" in ME.sentence(lock.look(10, OTHER).age)
+    age(lock, 11)
+    assert lock.take(OTHER, lease=10).how == "expired"
+
+
 def test_a_sign_of_life_without_a_lock_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_run, "RUN_DIR", str(tmp_path / "absent"))
     _run.heartbeat()

@@ -413,6 +413,16 @@ def test_ansible_runs_it_with_check_and_diff(lab: Lab, repo: Path) -> None:
 # --- where it comes from -------------------------------------------------------------------------------------------
 
 
+def test_the_bundle_of_the_node_is_asked_before_its_mirrors(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_artifact_model, "BUNDLED", f"{lab.root}/bundled")
+    mirrors = [lab.server.url("/m/")]
+    assert lab.ok(lab.plain(dest=f"{lab.dest}/a"), mirrors=mirrors)["source"] == f"mirror:{mirrors[0]}"
+    there = Path(_artifact_model.mirrored(_artifact_model.BUNDLED, lab.plain()["url"]))
+    there.parent.mkdir(parents=True)
+    shutil.copy(f"{lab.dest}/a", there)
+    assert lab.ok(lab.plain(dest=f"{lab.dest}/b"), mirrors=mirrors)["source"] == f"mirror:{lab.root}/bundled"
+
+
 def test_order_is_cache_then_mirrors_then_upstream(lab: Lab) -> None:
     mirrors = [lab.server.url("/empty"), lab.server.url("/m/")]
     assert lab.ok(lab.plain(dest=f"{lab.dest}/a"), mirrors=mirrors)["source"] == f"mirror:{mirrors[1]}"

@@ -44,6 +44,32 @@ def test_a_run_begins_and_ends(run_module: Run, node: Path) -> None:
     assert not (node / "run/lock").exists()
 
 
+def component(name: str, status: str, version: str = "", **more: str) -> dict[str, str]:
+    return {"name": name, "status": status, "version": version, **more}
+
+
+def test_the_report_knows_the_versions_of_earlier_runs(run_module: Run, node: Path) -> None:
+    """A run with --tags has some components alone."""
+
+    def run(finished: str, *components: dict[str, str], **more: Any) -> dict[str, tuple[str, str]]:
+        begin(run_module, ALICE)
+        end(run_module, ALICE, report={"finished": finished, "components": list(components), **more})
+        versions = json.loads((node / "state/report.json").read_text())["versions"]
+        return {name: (one["version"], one["finished"]) for name, one in versions.items()}
+
+    first = run("one", component("nccl", "changed", "2.30", summary="NCCL"), component("efa", "unchanged", "1.50.0"))
+    assert first == {"nccl": ("2.30", "one"), "efa": ("1.50.0", "one")}
+    assert run("two", component("nccl", "unchanged", "2.32")) == {"nccl": ("2.32", "two"), "efa": ("1.50.0", "one")}
+    # What failed, or was not come to, is what it was.
+    for status in ("failed", "deferred"):
+        assert run("three", component("nccl", status, "2.33"))["nccl"] == ("2.32", "two")
+    assert run("four", component("efa", "skipped"), stopped={"component": "nccl"})["efa"] == ("1.50.0", "one")
+    # What this node is not to have any more does not count.
+    assert "efa" not in run("five", component("efa", "skipped"), stopped=None)
+    (node / "state/report.json").write_text("[]")
+    assert run("six", component("nccl", "changed", "2.34")) == {"nccl": ("2.34", "six")}
+
+
 def test_the_second_names_the_first_in_one_line(run_module: Run, node: Path) -> None:
     begin(run_module, ALICE)
     second = begin(run_module, BOB, lock_timeout=3)
@@ -130,7 +156,7 @@ def test_the_report_is_shared_where_there_is_a_place_for_it(run_module: Run, nod
     (node / "shared").mkdir()
     begin(run_module, ALICE)
     end(run_module, ALICE, report=report, report_dir=str(node / "shared"))
-    assert json.loads((node / "shared/main/q1-dy-a-1.json").read_text()) == report
+    assert json.loads((node / "shared/main/q1-dy-a-1.json").read_text()) == {**report, "versions": {}}
     begin(run_module, ALICE)
     ended = end(run_module, ALICE, report=report, report_dir=str(node / "absent"))
     assert not ended["failed"]

@@ -32,6 +32,12 @@ case "$me $*" in
       sed -i "/^Package: $name\\$/,/^\\$/ s/^Status: [a-z]*/Status: $want/" $top/dpkg/status; done ;;
   "apt-mark unhold"*) shift; for name; do
       sed -i "/^Package: $name\\$/,/^\\$/ s/^Status: [a-z]*/Status: install/" $top/dpkg/status; done ;;
+  "apt-cache madison"*) cat $top/madison ;;
+  apt-get*update) [ ! -e $top/madison.new ] || mv $top/madison.new $top/madison ;;
+  apt-get*--download-only*) ;;
+  "dpkg --remove"*) cp $top/removed $top/dpkg/status ;;
+  rpm*--erase*) cp $top/rpms.removed $top/rpms ;;
+  dnf*--downloadonly*) ;;
   apt-get*install*) cp $top/after $top/dpkg/status; rm -f $top/dpkg/updates/* ;;
   rpm*-qa*) cut -f1 $top/rpms ;;
   rpm*-q*) cat $top/rpms ;;
@@ -52,7 +58,7 @@ class Node:
         self.run = run
         for name in ("dpkg/updates", "bin", "says"):
             (top / name).mkdir(parents=True)
-        for name in ("apt-get", "apt-mark", "dpkg", "dpkg-query", "rpm", "dnf"):
+        for name in ("apt-get", "apt-cache", "apt-mark", "dpkg", "dpkg-query", "rpm", "dnf"):
             (top / "bin" / name).write_text(TOOL.format(top=top))
             (top / "bin" / name).chmod(0o755)
         self.has()
@@ -191,7 +197,7 @@ def test_an_interrupted_dpkg_is_finished_first(node: Node) -> None:
     (node.top / "dpkg/updates/0001").write_text("")
     found = node(fresh_version="1.19.1")
     assert found["why"] == "the installation of kit was interrupted"
-    assert [line.split()[0] for line in node.calls()][:2] == ["dpkg", "apt-get"]
+    assert [line.split()[0] for line in node.calls()] == ["dpkg", "apt-cache", "apt-get"]
     assert "--configure --pending" in node.calls()[0]
 
 
@@ -273,6 +279,96 @@ def test_dnf(node: Node) -> None:
     (node.top / "rpms.after").write_text("kit\t1.20.0\nkit-base\t1.20.0\n")
     assert node(manager="dnf", version="1.20.0", hold=True)["version"] == "1.20.0"
     assert conf.read_text() == "[main]\ngpgcheck=1\nexcludepkgs=kit kit-base\n"
+
+
+def test_apt_is_told_of_an_epoch(node: Node) -> None:
+    """It takes none of `kit=1.19.1-*` for 1:1.19.1-1."""
+    (node.top / "madison").write_text(
+        "       kit | 1:1.20.0-1 | http://mirror ./ Packages\n       kit | 1:1.19.1-1 | http://mirror ./ Packages\n"
+        "  kit-base | 1.19.1-1 | http://mirror ./ Packages\n"
+    )
+    assert node(version="1.19.1")["changed"]
+    assert node.calls("apt-get")[0].endswith("install kit=1:1.19.1-1 kit-base=1.19.1-1")
+
+
+def test_apt_is_told_of_a_version_without_a_revision(node: Node) -> None:
+    """It takes `kit=1.19.1-*` for 1.19.1-1 only."""
+    (node.top / "madison").write_text(
+        "       kit | 1.19.1+security-01 | http://mirror ./ Packages\n       kit | 1.19.1 | http://mirror ./ Packages\n"
+        "  kit-base | 1.19.1-1 | http://mirror ./ Packages\n"
+    )
+    assert node(version="1.19.1")["changed"]
+    assert node.calls("apt-get")[0].endswith("install kit=1.19.1 kit-base=1.19.1-1")
+
+
+def test_apt_is_told_of_a_version_that_has_more_parts(node: Node) -> None:
+    (node.top / "madison").write_text(
+        "kit | 1.19.1.3955-1 | http://mirror ./ Packages\nkit | 1.19.0-1 | http://mirror\n"
+    )
+    assert node(version="1.19.1")["changed"]
+    assert node.calls("apt-get")[0].endswith("install kit=1.19.1.3955-1 kit-base=1.19.1-*")
+
+
+def test_apt_is_told_what_new_lists_have(node: Node) -> None:
+    (node.top / "madison.new").write_text("kit | 1:1.19.1-1 | http://mirror ./ Packages\n")
+    (node.top / "says/apt-get").write_text("E: Unable to locate package kit\n")
+    assert node(version="1.19.1")["changed"]
+    assert node.calls("apt-get")[2].endswith("install kit=1:1.19.1-1 kit-base=1.19.1-*")
+
+
+def test_what_cannot_stay_leaves_once_all_is_downloaded(node: Node) -> None:
+    node.has(stanza("oldkit", "3.3.6"))
+    (node.top / "removed").write_text("")
+    args = {"version": "1.19.1", "replaces": ["oldkit", "olderkit"]}
+    planned = node(state="planned", **args)
+    assert (planned["leaving"], planned["installed"]) == (["oldkit"], {})
+    checked = node(check=True, **args)
+    applied = node(**args)
+    assert checked["diff"] == applied["diff"]
+    assert applied["diff"]["before"].endswith("oldkit 3.3.6\n")
+    assert applied["diff"]["after"].endswith("oldkit absent\n")
+    calls = [line for line in node.calls() if not line.startswith("apt-cache")]
+    assert [line.split()[0] for line in calls] == ["apt-get", "dpkg", "apt-get"]
+    assert calls[0].endswith("install kit=1.19.1-* kit-base=1.19.1-* oldkit-")
+    assert "--download-only" in calls[0]
+    assert calls[1] == "dpkg --remove oldkit"
+    assert calls[2].endswith("install kit=1.19.1-* kit-base=1.19.1-*")
+    assert "--no-remove" in calls[2]
+    assert not node(**args)["changed"]
+    node.has(stanza("kit", "1.19.1"), stanza("kit-base", "1.19.1"), stanza("oldkit", "3.3.6"))
+    assert (node(**args)["changed"], node(**args)["leaving"]) == (False, [])
+
+
+def test_what_cannot_be_downloaded_removes_nothing(node: Node) -> None:
+    node.has(stanza("oldkit", "3.3.6"))
+    (node.top / "says/apt-get").write_text("E: Version '1.19.1-*' for 'kit' was not found... no, it is broken\n")
+    (node.top / "bin/apt-cache").write_text(f"#!/bin/sh\necho E: broken > {node.top}/says/apt-get\n")
+    failed = node(version="1.19.1", replaces=["oldkit"])
+    assert "apt-get could not install kit=1.19.1-*" in failed["msg"]
+    assert not node.calls("dpkg --remove")
+    assert "oldkit" in (node.top / "dpkg/status").read_text()
+
+
+def test_what_others_need_does_not_leave(node: Node) -> None:
+    node.has(stanza("oldkit", "3.3.6"))
+    (node.top / "says/dpkg").write_text("dpkg: dependency problems prevent removal of oldkit: theirs depends on it.\n")
+    failed = node(version="1.19.1", replaces=["oldkit"])
+    assert failed["msg"] == (
+        "oldkit cannot be removed, so kit cannot come: dpkg: dependency problems prevent removal of oldkit: theirs "
+        "depends on it."
+    )
+
+
+def test_dnf_replaces_too(node: Node) -> None:
+    (node.top / "rpms").write_text("oldkit\t3.3.6\n")
+    (node.top / "rpms.removed").write_text("")
+    (node.top / "rpms.after").write_text("kit\t1.19.1\nkit-base\t1.19.1\n")
+    assert node(manager="dnf", version="1.19.1", replaces=["oldkit"])["leaving"] == ["oldkit"]
+    first, second = node.calls("dnf")
+    assert "--downloadonly" in first
+    assert "--allowerasing" in first
+    assert "--allowerasing" not in second
+    assert "rpm --erase oldkit" in node.calls("rpm")
 
 
 def test_any_version_will_do(node: Node) -> None:

@@ -651,6 +651,7 @@ def test_a_node_before_its_head_node_is_no_failure(slurm: Slurm) -> None:
     done = node(slurm)
     assert not done.get("failed")
     assert (done["ready"], done["summary"]) == (False, "no Pyxis yet: the head node has to provide it")
+    assert done["waits_for"] == done["summary"]
     assert f"{slurm.entry} is not there yet" in slurm.warnings[0]
 
 

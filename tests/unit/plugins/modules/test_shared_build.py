@@ -269,6 +269,12 @@ def test_what_is_no_release_is_set_aside(lab: Lab, harm: str) -> None:
     assert (folder / "lib/libnccl.so.2").read_text() == "library\n"
     assert not lab.build()["changed"]
     assert (lab.left(), lab.warnings) == ([], [])
+    # It lies there to be looked at until the next release comes, or an old one goes.
+    (lab.root / "current").unlink()
+    assert lab.look()["changed"]
+    assert aside.exists()
+    lab.publish("1")
+    assert not list(lab.root.glob(".broken-*"))
 
 
 # Pruning
@@ -293,7 +299,7 @@ def test_old_releases_go_when_no_job_runs(lab: Lab) -> None:
         assert f"2, 1 in {lab.root} stay: " in lab.warnings[0]
         assert why in lab.warnings[0]
     foretold = lab.look(check=True, keep=1, busy=["true"], **wanted)
-    assert foretold["diff"][0]["before"] == "3: whole\ncurrent: 3\nolder: 2, 1\n"
+    assert foretold["diff"][0]["before"] == "3: whole\nolder: 2, 1\n"
     assert lab.names() == ["1", "10", "2", "3", "current", "results"]
     done = lab.look(keep=1, busy=["true"], **wanted)
     assert (done["changed"], done["pruned"], foretold["pruned"]) == (True, ["2", "1"], ["2", "1"])
@@ -312,7 +318,81 @@ def test_a_new_release_is_published_while_old_ones_are_in_use(lab: Lab) -> None:
     assert "1 in" in lab.warnings[0]
 
 
+# Clusters that differ
+
+
+def of(cluster: str, key: str, version: str = "2.32", **more: Any) -> dict[str, Any]:
+    """Return what a cluster asks for, for nodes of a kind."""
+    wanted = {"release": f"{version}-{key}", "inputs": {"version": version, "key": key}}
+    return {**wanted, "cluster": cluster, "key": key, **more}
+
+
+def links(lab: Lab) -> dict[str, str]:
+    return {path.name: os.readlink(path) for path in sorted(lab.root.glob("current*"))}
+
+
+def test_clusters_that_differ_do_not_switch_each_others_links(lab: Lab) -> None:
+    old, new = of("one", "cuda12"), of("two", "cuda13")
+    assert not lab.build(**old)["failed"]
+    both = {"current": "2.32-cuda12", "current-cuda12": "2.32-cuda12", "current-cuda13": "2.32-cuda13"}
+    foretold = lab.build(check=True, **new)
+    done = lab.build(**new)
+    assert links(lab) == both
+    assert foretold["diff"] == done["diff"]
+    assert done["diff"][0]["after"] == "2.32-cuda13: whole\ncurrent-cuda13: 2.32-cuda13\n"
+    assert done["current"] == "2.32-cuda12"
+    assert done["summary"] == "NCCL 2.32-cuda13, built by head; current is cluster one's, 2.32-cuda12"
+    for wanted in (old, new, of("three", "cuda13"), {**old, "cluster": "three"}):
+        assert not lab.build(**wanted)["changed"]
+    assert links(lab) == both
+    # The cluster whose it is goes on with it, to whatever it wants.
+    assert not lab.build(**of("one", "cuda12", "2.33"))["failed"]
+    assert links(lab) == {**both, "current": "2.33-cuda12", "current-cuda12": "2.33-cuda12"}
+    assert not lab.build(**of("one", "cuda14"))["failed"]
+    assert links(lab)["current"] == "2.32-cuda14"
+    assert "cluster" not in lab.build(**of("one", "cuda14"))["summary"]
+    # Clusters of a kind share it.
+    assert not lab.build(**of("two", "cuda14", "2.34"))["failed"]
+    assert links(lab)["current"] == "2.34-cuda14"
+    # Where that cluster is gone, a person lets go of it.
+    (lab.root / "current").unlink()
+    assert lab.build(**new)["changed"]
+    assert links(lab)["current"] == "2.32-cuda13"
+
+
+def test_a_current_of_nobody_is_free(lab: Lab) -> None:
+    lab.publish("1")
+    assert lab.build(**of("two", "cuda13"))["current"] == "2.32-cuda13"
+    (lab.root / "current").unlink()
+    (lab.root / "current").symlink_to("gone")
+    assert lab.build(**of("one", "cuda12"))["current"] == "2.32-cuda12"
+
+
+def test_what_other_nodes_use_is_not_pruned(lab: Lab) -> None:
+    for version in ("1", "2", "3", "4"):
+        for cluster, key in (("one", "cuda12"), ("two", "cuda13")):
+            assert not lab.build(**of(cluster, key, version))["failed"]
+    # Another cluster of the same kind is not yet at the newest.
+    (lab.root / "current-cuda13-test").symlink_to("2-cuda13")
+    done = lab.look(**of("two", "cuda13", "4", keep=1, busy=["true"]))
+    assert done["pruned"] == ["1-cuda13"]
+    assert {"1-cuda12", "2-cuda12", "3-cuda12", "4-cuda12", "2-cuda13", "3-cuda13"} <= set(lab.names())
+
+
 # The lock
+
+
+def test_a_node_that_waits_tells_that_it_will_be_silent(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[float] = []
+    monkeypatch.setattr(_run, "heartbeat", lambda silence=0: told.append(silence))
+    lab.look(builder=False, silence=7200, check=True)
+    lab.look(silence=7200)  # who builds is not silent
+    assert max(told) == 0
+    lab.look(builder=False, silence=7200)
+    assert told[-1] == 7200
+    lab.build()
+    lab.look(builder=False, silence=7200)
+    assert told[-1] == 0
 
 
 def test_eight_racing_nodes_build_once(cluster: Any) -> None:
@@ -330,7 +410,7 @@ def test_others_wait_and_say_for_whom(lab: Lab, cluster: Any, monkeypatch: pytes
     steps = (("sh", "-c", f'read line < "{go}"'), *cluster.request(2).steps)
     builder = cluster.start("head", 2, steps=steps)
     # Who waits shows with each look that the run is alive; the processes below have this from here.
-    monkeypatch.setattr(_run, "heartbeat", lambda: _append(cluster.base / f"beats-{os.getpid()}"))
+    monkeypatch.setattr(_run, "heartbeat", lambda _silence=0: _append(cluster.base / f"beats-{os.getpid()}"))
     with open(go, "w") as word:  # from here on the builder is at it
         look = {"root": str(cluster.root), "release": soak.release_name(2), "inputs": {"version": 2, "flavour": "a"}}
         for who in ({"source": str(lab.source)}, {}):
@@ -338,6 +418,7 @@ def test_others_wait_and_say_for_whom(lab: Lab, cluster: Any, monkeypatch: pytes
             assert f"{cluster.root}/.lock is held by head (pid {builder.pid}) since 20" in result["msg"]
         told = lab.look(wait=0, builder=False, **look)
         assert told["why"].endswith(f"; head (pid {builder.pid}) is at it")
+        assert told["building"] == f"head (pid {builder.pid})"
         assert (told["published"], told["summary"]) == (False, f"no NCCL {soak.release_name(2)}")
         others = [cluster.start(name, 2, builder=name != "compute") for name in ("compute", "second")]
         others.append(cluster.start("third", 2, source=None))
@@ -351,7 +432,7 @@ def test_others_wait_and_say_for_whom(lab: Lab, cluster: Any, monkeypatch: pytes
         answer = other.join()
         assert (answer["error"], answer["changed"], answer["due"]) == ("", False, False)
         assert answer["published"]
-        assert answer["waited_for"] == f"head (pid {builder.pid})"
+        assert (answer["waited_for"], answer["building"]) == (f"head (pid {builder.pid})", "")
     assert cluster.builds() == 1
 
 
@@ -403,7 +484,17 @@ def test_what_a_killed_one_left_is_removed_when_nothing_else_is_to_do(lab: Lab) 
     assert not lab.build()["changed"]
     assert lab.left() == []
     assert (lab.root / ".broken-1-dead").is_dir(), "what was to be set aside is not removed"
-    assert lab.warnings == [f"{lab.root}/.broken-1-dead is no release, and was set aside; look, and remove it"]
+    assert lab.warnings == [
+        f"{lab.root}/.broken-1-dead is no release, and was set aside; look at it, as it is removed when the next "
+        "release is published"
+    ]
+    assert not lab.build()["changed"]
+    assert (lab.root / ".broken-1-dead").is_dir(), "there was no time to look at it"
+    # A killed one's, found by the very run that publishes, stays for now as well.
+    (stage / "old-0-0" / ".broken-2-dead").mkdir(parents=True)
+    done = lab.build(release="3", inputs={"version": "3"})
+    assert done["pruned"] == [".broken-1-dead"]
+    assert [path.name for path in lab.root.glob(".broken-*")] == [".broken-2-dead"]
 
 
 # A builder that lost its lock and does not know
@@ -421,7 +512,7 @@ def test_a_late_builder_can_not_change_a_name(lab: Lab, monkeypatch: pytest.Monk
     before = {path: os.lstat(path).st_ino for path in lab.root.iterdir()}
     acts = {
         "publish": lambda: one.publish(str(tree), "3"),
-        "point": lambda: one.point("1"),
+        "point": lambda: one.point("1", "current-a"),
         "set_aside": lambda: one.set_aside("2"),
         "remove": lambda: one.remove("1"),
     }
@@ -674,11 +765,13 @@ def test_a_log_that_can_not_be_shared_is_on_the_node(lab: Lab) -> None:
         ({"steps": [["mkfifo", "{stage}/y"]], "provides": []}, "y, which is neither a file nor a link"),
         ({"release": "../x"}, "NCCL: release is '../x'; needed is a name such as"),
         ({"release": "current"}, "NCCL: release is 'current'"),
+        ({"release": "current-cuda13"}, "NCCL: release is 'current-cuda13'"),
+        ({"key": "a/b"}, "NCCL: key is 'a/b'; needed is a word such as cuda13-x86_64, or none"),
         ({"root": "fsx"}, "NCCL: root is 'fsx'; needed is the absolute path"),
         ({"steps": []}, "NCCL: steps has none"),
         ({"provides": ["../x"]}, "NCCL: provides has '../x'"),
         ({"keep": 1}, "NCCL: keep is 1 without busy"),
-        ({"wait": -1}, "NCCL: jobs, wait or keep is below 0"),
+        ({"wait": -1}, "NCCL: jobs, wait, silence or keep is below 0"),
     ],
 )
 def test_a_mistake_is_one_line(lab: Lab, more: dict[str, Any], said: str) -> None:

@@ -286,3 +286,57 @@ def test_a_head_node_that_hangs(cluster: Cluster, run: Run, monkeypatch: pytest.
     result = run()
     assert result["complaints"] == ["cluster: last run (nodes): the head node did not say within 120 s how it is"]
     assert checks(result)[1][:3] == ("q", "last run", "ok")
+
+
+# Versions
+
+
+def versions(**of: str) -> dict[str, Any]:
+    return {"versions": {name: {"version": version, "summary": f"its {name}"} for name, version in of.items()}}
+
+
+def found(result: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    named = [one for one in result["report"]["checks"] if one["name"] == "versions"]
+    return {one["subject"]: (one["status"], one["message"]) for one in named}
+
+
+def test_the_versions_of_the_last_runs_are_compared(cluster: Cluster, run: Run) -> None:
+    wanted = {"": {"nccl_version": "2.32.3", "efa_version": "1.50.0", "docker_version": "", "grafana_version": "12"}}
+    cluster.report("head", [], **versions(nccl="2.32.3"))
+    for name in ("n1", "n2"):
+        cluster.report(name, [], **versions(nccl="2.32.3", efa="1.50.0", docker="28.1"))
+    well = run(versions=wanted)
+    assert found(well) == {
+        "cluster": ("ok", "the last runs of site had 1 component at the versions that are wanted now"),
+        "q": ("ok", "the last runs of site had 3 components at the versions that are wanted now"),
+    }
+    (check,) = [one for one in well["report"]["checks"] if one["name"] == "versions" and one["subject"] == "q"]
+    assert check["details"]["n1"] == {"nccl": "its nccl", "efa": "its efa", "docker": "its docker"}
+    cluster.report("n2", [], **versions(nccl="2.30.7", efa=""))
+    assert run(versions=wanted)["complaints"] == [
+        "q: versions (nodes): efa was last run for any version on n2, wanted is 1.50.0; nccl was last run for 2.30.7 "
+        "on n2, wanted is 2.32.3; run site there"
+    ]
+    # A node may have versions of its own.
+    own = {"n2": {"nccl_version": "2.30.7", "efa_version": ""}}
+    assert run(versions={**wanted, **own})["complaints"] == []
+
+
+def test_a_report_that_tells_no_versions_is_named(cluster: Cluster, run: Run) -> None:
+    for name in ("head", "n1"):
+        cluster.report(name, [], **versions(nccl="2.32.3"))
+    result = run(versions={"": {"nccl_version": "2.32.3"}})
+    assert found(result)["q"] == ("unknown", "the report of n2 tells none: run site there")
+    assert result["complaints"] == []
+    told = run(versions={"": {"nccl_version": "2.33.0"}})["report"]["checks"]
+    named = [(one["subject"], one["status"]) for one in told if one["name"] == "versions"]
+    assert named == [("cluster", "failed"), ("q", "failed"), ("q", "unknown")]
+
+
+def test_versions_are_not_guessed(cluster: Cluster, run: Run) -> None:
+    cluster.report("head", [], **versions(nccl="2.30.7"))
+    assert found(run()) == {}, "nobody says what is wanted"
+    (cluster.root / "head/var/report.json").unlink()
+    result = run(versions={"": {"nccl_version": "2.32.3"}})
+    assert "cluster" not in found(result)
+    assert result["complaints"] == ["cluster: last run (nodes): site has not run on head: there is no report"]

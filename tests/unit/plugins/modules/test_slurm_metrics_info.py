@@ -1,0 +1,198 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""slurm_metrics_info with a scontrol that says what a test wants, and a slurmctld that answers HTTP."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _slurm_metrics
+from ansible_collections.pcluster.postboot.plugins.modules import slurm_metrics_info
+
+Run = Callable[..., dict[str, Any]]
+NATIVE = {"MetricsType": "metrics/openmetrics", "SLURM_VERSION": "25.11.8"}
+
+
+class Controller:
+    """A Slurm below a folder, and its slurmctld."""
+
+    def __init__(self, top: Path, run: Run) -> None:
+        self.top, self._run = top, run
+        (top / "bin").mkdir()
+        self.page = "# TYPE slurm_jobs gauge\nslurm_jobs 3\n"
+        self.status = 200
+        self.asked: list[str] = []
+        controller = self
+
+        class Pages(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                controller.asked.append(self.path)
+                self.send_response(controller.status)
+                self.end_headers()
+                self.wfile.write(controller.page.encode())
+
+            def log_message(self, *_words: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        return int(self.server.server_address[1])
+
+    def says(self, code: int = 0, errors: str = "", **settings: str) -> None:
+        # As the real one prints it; a later section may have a name again.
+        given = {"SlurmctldPort": f"{self.port}-{self.port + 9}", "PrivateData": "cloud", **settings}
+        lines = ["Configuration data as of 2026-11-21T19:31:00", *(f"{k:<23} = {v}" for k, v in given.items())]
+        lines += [
+            "",
+            "Cgroup Support Configuration:",
+            "MetricsType             = something/else",
+            "Slurmctld(primary) at x is UP",
+        ]
+        script = self.top / "bin/scontrol"
+        text = "" if code else "\n".join([*lines, ""])
+        script.write_text(
+            f"#!/bin/sh\n[ \"$*\" = 'show config' ] || exit 9\nprintf %s {shlex.quote(text)}\n"
+            f"printf %s {shlex.quote(errors)} >&2\nexit {code}\n"
+        )
+        script.chmod(0o755)
+
+    def __call__(self, **args: Any) -> dict[str, Any]:
+        return self._run(slurm_metrics_info, {"prefix": str(self.top), **args})
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, run_module: Run) -> Iterator[Controller]:
+    controller = Controller(tmp_path, run_module)
+    yield controller
+    controller.server.shutdown()
+    controller.server.server_close()
+
+
+def test_native(slurm: Controller) -> None:
+    slurm.says(**NATIVE)
+    result = slurm(interval="30s")
+    assert result["source"] == "native"
+    assert result["summary"] == "slurmctld's own metrics (Slurm 25.11.8)"
+    assert result["reason"] == ""
+    parts = ("jobs", "nodes", "partitions", "scheduler")
+    often = {"job": "slurm", "__scrape_interval__": "30s", "__scrape_timeout__": "30s"}
+    assert result["targets"] == [
+        {
+            "targets": [f"127.0.0.1:{slurm.port}"],
+            "labels": {**often, "__metrics_path__": f"/metrics/{part}", "slurm_part": part},
+        }
+        for part in parts
+    ]
+    assert slurm.asked == ["/metrics/jobs"]
+
+
+@pytest.mark.parametrize("version", ["22.05.8", "24.11.6", "25.05.9", "25.11.0-0rc1", "25.11.4"])
+def test_native_metrics_of_an_older_slurm_are_not_even_asked_for(slurm: Controller, version: str) -> None:
+    slurm.says(**{**NATIVE, "SLURM_VERSION": version})
+    result = slurm()
+    assert result["source"] == "exporter"
+    assert version in result["summary"]
+    assert "25.11.5" in result["summary"]
+    labels = {"job": "slurm", "__scrape_interval__": "60s", "__scrape_timeout__": "60s"}
+    assert result["targets"] == [{"targets": ["127.0.0.1:9341"], "labels": labels}]
+    assert not slurm.asked
+
+
+@pytest.mark.parametrize("version", ["25.11.5", "25.11.10", "26.05.0", "26.05.5"])
+def test_newer_versions_are_safe(slurm: Controller, version: str) -> None:
+    slurm.says(**{**NATIVE, "SLURM_VERSION": version})
+    assert slurm()["source"] == "native"
+
+
+@pytest.mark.parametrize("kind", ["(null)", None])
+def test_it_says_what_to_set(slurm: Controller, kind: str | None) -> None:
+    slurm.says(SLURM_VERSION="25.11.8", **({"MetricsType": kind} if kind else {"Metrics": "x"}))
+    if kind is None:  # the sandbox's old Slurm prints no such line at all
+        script = slurm.top / "bin/scontrol"
+        script.write_text(script.read_text().replace("MetricsType             = something/else", ""))
+    result = slurm(exporter_address="127.0.0.1:1234")
+    assert result["source"] == "exporter"
+    assert result["targets"][0]["targets"] == ["127.0.0.1:1234"]
+    assert "MetricsType is not set" in result["reason"]
+    assert "CustomSlurmSettings: [{MetricsType: metrics/openmetrics}]" in result["summary"]
+
+
+def test_another_plugin_is_not_ours(slurm: Controller) -> None:
+    slurm.says(**{**NATIVE, "MetricsType": "metrics/other"})
+    assert "MetricsType is metrics/other" in slurm()["reason"]
+
+
+def test_a_controller_that_refuses_leaves_the_exporter(slurm: Controller) -> None:
+    slurm.says(**NATIVE)
+    slurm.status = 401
+    result = slurm()
+    assert result["source"] == "exporter"
+    assert (
+        f"http://127.0.0.1:{slurm.port}/metrics/jobs should give Slurm's own metrics, but it says HTTP Error 401"
+        in result["reason"]
+    )
+
+
+def test_an_answer_without_metrics_is_none(slurm: Controller) -> None:
+    slurm.says(**NATIVE)
+    slurm.page = "slurmctld index of endpoints:\n  '/metrics': print available metric endpoints\n"
+    assert slurm()["reason"].endswith("its answer has no slurm_jobs")
+
+
+def test_the_exporter_can_be_asked_for(slurm: Controller) -> None:
+    slurm.says(**NATIVE)
+    assert slurm(source="exporter")["source"] == "exporter"
+    assert not slurm.asked
+
+
+def test_native_that_cannot_be_is_an_error(slurm: Controller) -> None:
+    slurm.says(SLURM_VERSION="25.11.8")
+    script = slurm.top / "bin/scontrol"
+    script.write_text(script.read_text().replace("something/else", "(null)"))
+    result = slurm(source="native")
+    assert result["failed"]
+    assert result["msg"].startswith("slurm_exporter_source is native, and that cannot be: Slurm 25.11.8")
+
+
+@pytest.mark.parametrize(
+    ("storage", "accounting"),
+    [("accounting_storage/none", False), ("(null)", False), ("accounting_storage/slurmdbd", True)],
+)
+def test_accounting(slurm: Controller, storage: str, accounting: bool) -> None:
+    slurm.says(SLURM_VERSION="25.11.4", AccountingStorageType=storage)
+    assert slurm()["accounting"] is accounting
+
+
+def test_a_controller_that_is_down_is_said_so(slurm: Controller) -> None:
+    slurm.says(code=1, errors="slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)\nmore")
+    result = slurm()
+    assert result["failed"]
+    assert result["msg"].endswith(
+        "told no SLURM_VERSION, it ended with 1: slurm_load_ctl_conf error: Unable to contact slurm controller "
+        "(connect failure)"
+    )
+
+
+def test_one_that_hangs_is_not_waited_for(slurm: Controller) -> None:
+    slurm.says(SLURM_VERSION="25.11.8")
+    (slurm.top / "bin/scontrol").write_text("#!/bin/sh\nexec sleep 30\n")
+    assert "gave no answer within 0.2 s: is slurmctld up?" in slurm(timeout=0.2)["msg"]
+
+
+def test_no_slurm(slurm: Controller) -> None:
+    assert slurm(prefix="/nowhere")["msg"] == "/nowhere/bin/scontrol cannot be run: No such file or directory"
+
+
+def test_a_port_is_always_known() -> None:
+    assert _slurm_metrics._port_of({}) == "6817"
+    assert _slurm_metrics._port_of({"slurmctldport": "6820-6829"}) == "6820"

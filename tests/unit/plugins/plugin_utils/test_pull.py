@@ -1,0 +1,479 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""How a node runs site on itself: within its time, told on one line, and what is left goes on in a service.
+
+The real thing runs in a process of its own, with small programs in the place of Ansible, systemctl and scontrol.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.utils.collection_loader import AnsibleCollectionConfig
+
+from ansible_collections.pcluster.postboot.plugins.plugin_utils import _pull as pull
+
+MODULE = "ansible_collections.pcluster.postboot.plugins.plugin_utils._pull"
+# site, as the test says: it notes its progress as report does, and takes its time.
+SITE = """#!{python}
+import json, os, signal, subprocess, sys, time
+root = os.environ["PCLUSTER_POSTBOOT_ROOT"]
+with open(root + "/ansible.json", "w") as stream:
+    json.dump({{"args": sys.argv[1:], "env": dict(os.environ)}}, stream)
+print("PLAY [Configure the nodes]", flush=True)
+print("TASK [Read what this node is] ***", flush=True)
+plan = json.load(open(root + "/plan.json"))
+if plan.get("progress"):
+    with open(os.environ["PCLUSTER_POSTBOOT_PROGRESS"], "w") as stream:
+        json.dump(plan["progress"], stream)
+    os.makedirs(root + "/run/pcluster-postboot", exist_ok=True)
+if plan.get("stubborn"):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if plan.get("daemon"):
+    # As Ansible's async tasks do: a session of its own, and a parent that is gone.
+    code = "import os, time; os.setsid() if os.getpid() != os.getpgid(0) else None\\nif os.fork() == 0: time.sleep(60)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+for line in plan.get("prints", []):
+    print(line, flush=True)
+time.sleep(plan.get("seconds", 0))
+sys.exit(plan.get("code", 0))
+"""
+PROGRAM = """#!/bin/sh
+echo "$@" >> "$PCLUSTER_POSTBOOT_ROOT/NAME.log"
+if [ -e "$PCLUSTER_POSTBOOT_ROOT/NAME.fails" ]; then cat "$PCLUSTER_POSTBOOT_ROOT/NAME.fails"; exit 1; fi
+"""
+
+
+def entry(name: str, status: str = "unchanged", essential: bool = True, **more: Any) -> dict[str, Any]:
+    return {"name": name, "status": status, "essential": essential, "seconds": 1.0, "changed": 0, "why": "", **more}
+
+
+def ended(*components: dict[str, Any], **report: Any) -> dict[str, Any]:
+    """Return the progress of a run that came to its end."""
+    return {
+        "component": "",
+        "ended": True,
+        "report": {"outcome": "ok", "changed": 3, "components": components, **report},
+    }
+
+
+def running(component: str, *components: dict[str, Any], **plans: Any) -> dict[str, Any]:
+    """Return the progress of a run in which a component is at work, with the plans of all that it was to run."""
+    given = {one["name"]: {"run": True, "essential": one["essential"]} for one in components}
+    now = time.time()
+    known = {"component": component, "since": now - 5, "started": now - 60, "ended": False}
+    return {**known, "plans": {**given, **plans}, "report": {"outcome": "ok", "components": list(components)}}
+
+
+class Node:
+    """A node, and what Ansible will do on it."""
+
+    def __init__(self, root: Path, kind: str = "ComputeFleet") -> None:
+        self.root, self.home = root, root / "opt/pcluster-postboot/1"
+        ours = "ansible_collections/pcluster/postboot"
+        self.collections = next(p for p in AnsibleCollectionConfig.collection_paths if os.path.isdir(f"{p}/{ours}"))
+        site = self.home / "venv/bin/ansible-playbook"
+        site.parent.mkdir(parents=True)
+        site.write_text(SITE.format(python=sys.executable))
+        (root / "bin").mkdir()
+        (root / "opt/slurm/bin").mkdir(parents=True)
+        for path in (root / "bin/systemctl", root / "opt/slurm/bin/scontrol"):
+            path.write_text(PROGRAM.replace("NAME", path.name))
+            path.chmod(0o755)
+        for name in ("dpkg-query", "dpkg"):
+            (root / "bin" / name).write_text(PROGRAM.replace("NAME", name))
+            (root / "bin" / name).chmod(0o755)
+        site.chmod(0o755)
+        self.write("etc/parallelcluster/cfnconfig", f"cfn_node_type={kind}\n")
+        self.write("etc/parallelcluster/slurm_plugin/slurm_nodename", "gpu-st-p5-1")
+        self.write("etc/os-release", "ID=ubuntu\nID_LIKE=debian\n")
+        (root / "run/pcluster-postboot").mkdir(parents=True)
+
+    def write(self, path: str, text: str) -> None:
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text)
+
+    def plan(self, **plan: Any) -> None:
+        self.write("plan.json", json.dumps(plan))
+
+    def start(self, what: str, *arguments: str) -> subprocess.Popen[str]:
+        environment = {
+            "PATH": f"{self.root}/bin:/usr/bin:/bin",
+            "PYTHONPATH": self.collections,
+            "PCLUSTER_POSTBOOT_ROOT": str(self.root),
+            "AWS_REGION": "us-east-2",
+            "SECRET": "x",
+        }
+        line = [sys.executable, "-m", MODULE, what, "--home", str(self.home), *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(line, env=environment, cwd=self.root, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
+
+    def run(self, what: str, *arguments: str) -> tuple[int, str, str]:
+        process = self.start(what, *arguments)
+        out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+    def boot(self, *arguments: str, budget: str = "60") -> tuple[int, str, str]:
+        return self.run("boot", "--budget", budget, *arguments)
+
+    def lines(self, name: str) -> list[str]:
+        path = self.root / f"{name}.log"
+        return path.read_text().splitlines() if path.exists() else []
+
+    @property
+    def ansible(self) -> Any:
+        return json.loads((self.root / "ansible.json").read_text())
+
+    @property
+    def report(self) -> Any:
+        return json.loads((self.root / "var/lib/pcluster-postboot/report.json").read_text())
+
+    @property
+    def log(self) -> str:
+        return (self.root / "var/log/pcluster-postboot/pull.log").read_text()
+
+    def started(self) -> bool:
+        return "start --no-block pcluster-postboot.service" in self.lines("systemctl")
+
+    def reserved(self) -> list[str]:
+        return [line.split()[0] for line in self.lines("scontrol") if line.split()[0] == "create"]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path / "node")
+
+
+def one_line(text: str) -> str:
+    """Return what the only line says, without what each line has."""
+    assert text.count("\n") == 1, text
+    assert text.startswith("pcluster-postboot: ")
+    return text[len("pcluster-postboot: ") :].strip()
+
+
+def test_where_all_is_done_no_service_is_started(node: Node) -> None:
+    node.plan(progress=ended(entry("docker", "changed"), entry("efa", "skipped"), entry("enroot")))
+    code, out, err = node.boot()
+    assert (code, err) == (0, "")
+    assert one_line(out) == "2 components are as they should be, 3 changes, 0 s"
+    assert not node.started()
+    line = node.ansible["args"]
+    assert line[0] == "pcluster.postboot.site"
+    assert json.loads(line[line.index("--extra-vars") + 1]) == {"common_phase": "boot", "ansible_become": False}
+
+
+def test_what_surrounds_it_does_not_reach_ansible(node: Node) -> None:
+    node.plan(progress=ended())
+    node.boot("--mode", "cpu")
+    env = node.ansible["env"]
+    assert "SECRET" not in env
+    assert "PYTHONPATH" not in env
+    assert env["AWS_REGION"] == "us-east-2"
+    assert env["ANSIBLE_CONFIG"].endswith("/1/ansible_collections/pcluster/postboot/roles/pull/files/ansible.cfg")
+    assert json.loads(node.ansible["args"][2])["common_mode"] == "cpu"
+
+
+def test_what_is_left_goes_on_in_the_service(node: Node) -> None:
+    node.plan(progress=ended(entry("docker"), entry("node_exporter", "deferred", False), entry("x", "failed", False)))
+    code, out, err = node.boot()
+    assert (code, err) == (0, "")
+    assert one_line(out).endswith("; deferred: node_exporter; failed: x; pcluster-postboot.service goes on")
+    assert node.started()
+    assert node.reserved() == []
+
+
+def test_without_deferral_all_is_done_at_once(node: Node) -> None:
+    node.plan(progress=ended(entry("x", "failed", False)))
+    assert node.boot("--defer", "no")[0] == 0
+    assert not node.started()
+    assert json.loads(node.ansible["args"][2])["common_phase"] == "all"
+
+
+def test_the_log_has_it_all_with_its_time(node: Node) -> None:
+    node.plan(progress=ended(), prints=["ok: [localhost]", "a word: \u00fc"])
+    node.boot()
+    lines = node.log.splitlines()
+    assert all(line[:4].isdigit() and line[19] == "Z" for line in lines)
+    assert any(line.endswith("site: ok: [localhost]") for line in lines)
+    assert [line for line in lines if "pull: the first task begins after 0." in line]
+
+
+@pytest.mark.parametrize(
+    ("stopped", "line"),
+    [
+        ({"component": "docker", "message": "no key"}, "docker failed: no key"),
+        ({"component": "", "message": "one\ntwo\nthree"}, "one (and 2 more)"),
+    ],
+)
+def test_what_stopped_the_node_is_one_line(node: Node, stopped: dict[str, str], line: str) -> None:
+    node.plan(progress=ended(entry("docker", "failed"), outcome="stopped", stopped=stopped), code=2)
+    code, out, err = node.boot("--hold", "yes")
+    assert (code, out) == (1, "")
+    assert one_line(err) == f"{line}; see {node.root}/var/log/pcluster-postboot/pull.log"
+    assert not node.started()
+    assert node.reserved() == []
+
+
+def test_a_run_that_never_began_tells_why(node: Node) -> None:
+    node.plan(prints=["[ERROR]: no node was found", "  more", "and more"], code=4)
+    code, _out, err = node.boot()
+    assert code == 1
+    assert one_line(err).startswith("site ended with 4: no node was found; see ")
+
+
+def test_an_older_runs_progress_does_not_count(node: Node) -> None:
+    node.write("run/pcluster-postboot/progress.json", json.dumps(ended(entry("docker"))))
+    node.plan()
+    code, _out, err = node.boot()
+    assert (code, one_line(err).split(":")[0]) == (1, "site ended with 0")
+
+
+def test_a_run_that_dies_on_the_way_tells_so(node: Node) -> None:
+    node.plan(progress=cut(), prints=["ERROR! Unexpected Exception, this is probably a bug: x"], code=250)
+    code, _out, err = node.boot()
+    assert code == 1
+    assert one_line(err).startswith("site ended with 250: Unexpected Exception, this is probably a bug: x; see ")
+
+
+def test_with_hold_the_node_takes_no_jobs_until_the_service_has_ended(node: Node) -> None:
+    node.plan(progress=ended(entry("x", "deferred", False)))
+    assert node.boot("--hold", "yes")[0] == 0
+    assert node.lines("scontrol")[-1] == (
+        "create reservation ReservationName=postboot-gpu-st-p5-1 Nodes=gpu-st-p5-1 Users=root StartTime=now "
+        "Duration=60 Flags=maint,ignore_jobs"
+    )
+    assert node.started()
+    code, out, _err = node.run("release")
+    assert (code, one_line(out)) == (0, "the reservation postboot-gpu-st-p5-1 is gone")
+    assert node.lines("scontrol")[-1] == "delete ReservationName=postboot-gpu-st-p5-1"
+    assert node.run("release") == (0, "", "")
+
+
+def test_a_reservation_that_is_over_by_itself_is_released(node: Node) -> None:
+    node.write("run/pcluster-postboot/reservation", "postboot-x\n")
+    node.write("scontrol.fails", "delete_reservation ReservationName=postboot-x: Requested reservation is invalid\n")
+    code, out, _err = node.run("release")
+    assert (code, one_line(out)) == (0, "the reservation postboot-x is gone")
+    node.write("run/pcluster-postboot/reservation", "postboot-x\n")
+    node.write("scontrol.fails", "Unable to contact slurm controller\n")
+    code, out, _err = node.run("release")
+    assert code == 1
+    assert "stays for at most 60 minutes: Unable to contact slurm controller" in out
+
+
+def test_a_node_that_cannot_be_held_is_told_and_no_failure(node: Node) -> None:
+    node.write("scontrol.fails", "Access denied\n")
+    node.plan(progress=ended(entry("x", "deferred", False)))
+    code, out, err = node.boot("--hold", "yes")
+    assert (code, err) == (0, "")
+    assert "jobs may come before all is done: scontrol cannot reserve gpu-st-p5-1: Access denied" in out
+    assert node.started()
+
+
+def test_nothing_is_held_on_a_head_node(tmp_path: Path) -> None:
+    head = Node(tmp_path / "head", "HeadNode")
+    head.plan(progress=ended(entry("x", "deferred", False)))
+    assert head.boot("--hold", "yes")[0] == 0
+    assert head.reserved() == []
+    assert head.started()
+
+
+def cut() -> dict[str, Any]:
+    return running("docker", entry("fsx", seconds=50.0), entry("docker"), enroot={"run": True, "essential": True})
+
+
+@pytest.mark.parametrize("hold", ["yes", "no"])
+def test_a_boot_that_takes_too_long_ends_well_where_no_job_can_come(node: Node, hold: str) -> None:
+    node.plan(progress=cut(), seconds=60)
+    start = time.monotonic()
+    code, out, err = node.boot("--hold", hold, budget="2")
+    assert time.monotonic() - start < 15
+    told = one_line(out or err)
+    used = r"the budget of 2 s is used up while docker was running, for [67] s; fsx took most, 50 s; "
+    assert re.match(used + "not done yet: docker, enroot; ", told)
+    if hold == "yes":
+        assert (code, err, node.started(), node.reserved()) == (0, "", True, ["create"])
+    else:
+        assert (code, out, node.started(), node.reserved()) == (1, "", False, [])
+        assert "jobs would find the node so, since --hold is no; needed: --hold yes, a longer timeout" in err
+    status = {one["name"]: one["status"] for one in node.report["components"]}
+    assert status == {"fsx": "unchanged", "docker": "deferred", "enroot": "deferred"}
+    assert node.report["outcome"] == ("unfinished" if hold == "yes" else "stopped")
+
+
+def test_a_cut_boot_whose_node_cannot_be_held_fails(node: Node) -> None:
+    node.write("scontrol.fails", "Access denied\n")
+    node.plan(progress=cut(), seconds=60)
+    code, _out, err = node.boot("--hold", "yes", budget="1")
+    assert code == 1
+    assert "jobs would find the node so, since scontrol cannot reserve gpu-st-p5-1: Access denied" in one_line(err)
+    assert not node.started()
+
+
+def test_a_cut_boot_that_has_all_essentials_is_well(node: Node) -> None:
+    node.plan(
+        progress=running("x", entry("docker"), entry("x", essential=False), y={"run": True, "essential": False}),
+        seconds=60,
+    )
+    code, out, _err = node.boot(budget="1")
+    assert code == 0
+    assert "not done yet: x, y; pcluster-postboot.service goes on" in one_line(out)
+
+
+@pytest.mark.parametrize("kind", ["HeadNode", "LoginNode"])
+def test_a_cut_boot_is_well_where_no_jobs_run(tmp_path: Path, kind: str) -> None:
+    head = Node(tmp_path / "head", kind)
+    head.plan(progress=cut(), seconds=60)
+    assert head.boot(budget="1")[0] == 0
+    assert head.started()
+
+
+def test_a_cut_boot_that_nothing_would_finish_fails(tmp_path: Path) -> None:
+    head = Node(tmp_path / "head", "HeadNode")
+    head.write("systemctl.fails", "Unit pcluster-postboot.service not found.\n")
+    head.plan(progress=cut(), seconds=60)
+    code, _out, err = head.boot(budget="1")
+    assert code == 1
+    assert "pcluster-postboot.service cannot be started: Unit pcluster-postboot.service not found." in one_line(err)
+    head.plan(progress=cut(), seconds=60)
+    assert head.boot("--defer", "no", budget="1")[0] == 1
+
+
+def test_a_boot_that_is_cut_before_its_first_component_fails(node: Node) -> None:
+    node.plan(prints=["waiting"], seconds=60)
+    code, _out, err = node.boot(budget="1")
+    assert code == 1
+    assert one_line(err).startswith("the budget of 1 s is used up, and no component has had its turn: waiting")
+
+
+def processes(marker: str) -> list[int]:
+    """Return the processes with a word in their environment."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if marker.encode() in Path(f"/proc/{name}/environ").read_bytes():
+                found.append(int(name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("how", [{}, {"daemon": True}, {"stubborn": True}])
+def test_nothing_of_a_cut_run_is_left(node: Node, how: dict[str, Any]) -> None:
+    # Stubborn ones get less time here than on a node.
+    source = Path(pull.__file__).read_text().replace("GRACE = 20.0", "GRACE = 1.0")
+    other = node.root / "lib/ansible_collections/pcluster/postboot/plugins"
+    other.mkdir(parents=True)
+    (other / "module_utils").symlink_to(Path(pull.__file__).parents[1] / "module_utils")
+    (other / "plugin_utils").mkdir()
+    (other / "plugin_utils/_pull.py").write_text(source)
+    node.collections = str(node.root / "lib")
+    node.plan(progress=cut(), seconds=60, **how)
+    assert node.boot(budget="2")[0] == 1
+    assert processes(f"PCLUSTER_POSTBOOT_ROOT={node.root}\0") == []
+
+
+def test_what_a_cut_run_has_held_is_released(node: Node) -> None:
+    node.write("var/lib/pcluster-postboot/holds.json", json.dumps({"held": ["linux-aws"], "original": ""}))
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    lock = pull._run.Holder.of_process(os.getpid(), "pull")
+    dead = {**lock.__dict__, "pid": gone.pid, "run_id": "dead", "pid_started": "1"}
+    node.write("run/pcluster-postboot/lock", json.dumps(dead))
+    node.plan(progress=cut(), seconds=60)
+    node.boot(budget="1")
+    assert not (node.root / "var/lib/pcluster-postboot/holds.json").exists()
+    assert not (node.root / "run/pcluster-postboot/lock").exists()
+
+
+def test_what_another_run_holds_stays_its_own(node: Node) -> None:
+    node.write("var/lib/pcluster-postboot/holds.json", json.dumps({"held": ["linux-aws"], "original": ""}))
+    node.write("run/pcluster-postboot/lock", json.dumps(pull._run.Holder.of_process(os.getpid(), "push").__dict__))
+    node.plan(progress=cut(), seconds=60)
+    node.boot(budget="1")
+    assert (node.root / "var/lib/pcluster-postboot/holds.json").exists()
+    assert (node.root / "run/pcluster-postboot/lock").exists()
+    assert "another run holds the node" in node.log
+
+
+def test_a_run_that_is_asked_to_end_cleans_up(node: Node) -> None:
+    node.plan(progress=cut(), seconds=60)
+    process = node.start("boot", "--budget", "50")
+    deadline = time.monotonic() + 30
+    while not (node.root / "run/pcluster-postboot/progress.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _out, err = process.communicate(timeout=40)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert one_line(err).startswith("ended by SIGTERM; see ")
+    assert processes(f"PCLUSTER_POSTBOOT_ROOT={node.root}\0") == []
+    assert node.report["outcome"] == "stopped"
+    assert "asked to end while docker was running" in node.log
+
+
+def test_output_that_something_else_holds_open_does_not_hold_the_boot(node: Node) -> None:
+    node.plan(progress=ended(), daemon=True)
+    start = time.monotonic()
+    assert node.boot()[0] == 0
+    assert time.monotonic() - start < 20
+    for pid in processes(f"PCLUSTER_POSTBOOT_ROOT={node.root}\0"):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("components", "code", "exit_code"),
+    [
+        ([entry("docker")], 0, 0),
+        ([entry("docker"), entry("x", "failed", False)], 0, 0),
+        ([entry("nccl", "deferred")], 0, 75),
+        ([entry("docker", "failed")], 2, 1),
+    ],
+)
+def test_the_service_comes_again_for_what_others_have_to_publish(
+    node: Node, components: list[dict[str, Any]], code: int, exit_code: int
+) -> None:
+    stopped = {"component": "docker", "message": "m"} if code else None
+    node.plan(progress=ended(*components, stopped=stopped), code=code)
+    assert node.run("later")[0] == exit_code
+    assert json.loads(node.ansible["args"][2])["common_phase"] == "later"
+    assert node.lines("systemctl")[0] == "is-active --quiet slurmd.service"
+
+
+def test_the_service_waits_for_slurmd(node: Node) -> None:
+    node.write("systemctl.fails", "inactive\n")
+    node.plan(progress=ended())
+    process = node.start("later")
+    time.sleep(2)
+    assert not (node.root / "ansible.json").exists()
+    (node.root / "systemctl.fails").unlink()
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert (node.root / "ansible.json").exists()
+
+
+def test_a_check_notes_and_changes_nothing(node: Node) -> None:
+    node.plan(prints=["pcluster.postboot: 1 node, 2 would change"])
+    code, out, _err = node.run("check")
+    assert code == 0
+    assert "pcluster.postboot: 1 node, 2 would change\n" in out
+    assert node.ansible["args"][-2:] == ["--check", "--diff"]
+    assert "PCLUSTER_POSTBOOT_PROGRESS" not in node.ansible["env"]
+
+
+def test_what_is_wrong_here_is_one_line_too(node: Node) -> None:
+    node.plan()
+    (node.home / "venv/bin/ansible-playbook").unlink()
+    code, _out, err = node.boot()
+    assert code == 1
+    assert one_line(err).startswith("FileNotFoundError: ")
+    assert "Traceback" in node.log

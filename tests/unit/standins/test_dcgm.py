@@ -1,0 +1,178 @@
+# Copyright (c) 2026 The pcluster.postboot contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The sandbox's DCGM and exporter: they refuse, leave out and write what the real ones do."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SMI = """#!/bin/sh
+echo "0, H100, 00000000:10:00.0, GPU-0, 595.1, 81559"
+echo "1, H100, 00000000:14:00.0, GPU-1, 595.1, 81559"
+"""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+class Node:
+    """The stand-ins in a folder of their own, with two GPUs."""
+
+    def __init__(self, top: Path, source: Path) -> None:
+        self.top, self.engine, self.port = top, free_port(), free_port()
+        self.said, self.jobs, self.counters = top / "said", top / "jobs", top / "counters.csv"
+        self.jobs.mkdir()
+        for name in ("nv_hostengine", "dcgmi", "dcgm_exporter"):
+            text = (source / f"{name}.py").read_text().replace("@VERSION@", "4.6.0")
+            text = text.replace("/run/sandbox-dcgm", str(self.said))
+            text = text.replace("/usr/share/dcgm-exporter/fields.txt", str(source / "fields.txt"))
+            (top / f"{name}.py").write_text(text.replace("/usr/lib/datacenter-gpu-manager-4", str(top / "lib")))
+        (top / "lib").mkdir()
+        (top / "lib/libdcgm.so.4").touch()
+        (top / "bin").mkdir()
+        (top / "bin/nvidia-smi").write_text(SMI)
+        (top / "bin/nvidia-smi").chmod(0o755)
+        self.counters.write_text("# one\nDCGM_FI_DEV_GPU_TEMP, gauge, Temperature\n")
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def start(self, program: str, *words: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, "PATH": f"{self.top}/bin:{os.environ['PATH']}"}
+        line = [sys.executable, str(self.top / f"{program}.py"), *words]
+        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+        self.processes.append(process)
+        return process
+
+    def run_engine(self) -> None:
+        process = self.start("nv_hostengine", "-n", "-p", str(self.engine), "--service-account", "nvidia-dcgm")
+        assert process.stdout
+        assert "Started host engine" in process.stdout.readline()
+
+    def run_exporter(self, *words: str) -> subprocess.Popen[str]:
+        address = [f"--remote-hostengine-info=127.0.0.1:{self.engine}", f"--address=127.0.0.1:{self.port}"]
+        return self.start("dcgm_exporter", f"--collectors={self.counters}", *address, *words)
+
+    def metrics(self) -> str:
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as response:
+                    return str(response.read().decode())
+            except urllib.error.HTTPError:
+                raise
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+
+@pytest.fixture
+def node(tmp_path: Path, repo: Path) -> Iterator[Node]:
+    made = Node(tmp_path, repo / "molecule/cluster/standins/dcgm")
+    yield made
+    for process in made.processes:
+        process.kill()
+        process.communicate()
+
+
+def test_metrics_are_written_as_the_real_ones(node: Node) -> None:
+    node.run_engine()
+    node.counters.write_text(
+        "DCGM_FI_DEV_GPU_TEMP, gauge, Temperature\nDCGM_FI_DEV_XID_ERRORS,gauge,XID\nDCGM_FI_DRIVER_VERSION,label,x\n"
+        "DCGM_EXP_XID_ERRORS_COUNT,gauge,XIDs\nDCGM_FI_PROF_SM_ACTIVE,gauge,SM\nDCGM_FI_DEV_FAN_SPEED,gauge,Fan\n"
+    )
+    (node.said / "1").mkdir(parents=True)
+    (node.said / "1/DCGM_FI_DEV_XID_ERRORS").write_text("79\n")
+    (node.said / "1/DCGM_FI_DEV_GPU_TEMP").write_text("91\n")
+    (node.jobs / "1").write_text("7\n8\n")
+    (node.jobs / ".new").write_text("9\n")
+    node.run_exporter(f"--hpc-job-mapping-dir={node.jobs}", "--no-hostname")
+    text = node.metrics()
+    one = 'gpu="1",UUID="GPU-1",pci_bus_id="00000000:14:00.0",device="nvidia1",modelName="H100"'
+    one += ',DCGM_FI_DRIVER_VERSION="595.1"'
+    assert f'DCGM_FI_DEV_GPU_TEMP{{{one},hpc_job="7"}} 91\nDCGM_FI_DEV_GPU_TEMP{{{one},hpc_job="8"}} 91\n' in text
+    assert f'DCGM_FI_DEV_XID_ERRORS{{{one},err_code="79",err_msg="GPU off the bus",hpc_job="7"}} 79\n' in text
+    assert f'DCGM_EXP_XID_ERRORS_COUNT{{{one},hpc_job="7",window_size_in_ms="300000",xid="79"}} 1\n' in text
+    # Neither what is not known of these GPUs, nor profiling without its package, nor a label.
+    assert re.findall(r"# HELP (\w+)", text) == [
+        "DCGM_FI_DEV_GPU_TEMP",
+        "DCGM_FI_DEV_XID_ERRORS",
+        "DCGM_EXP_XID_ERRORS_COUNT",
+    ]
+
+
+def test_the_hostname_is_that_of_the_host_engine(node: Node) -> None:
+    node.run_engine()
+    node.run_exporter()
+    assert 'Hostname="127.0.0.1"' in node.metrics()
+
+
+def test_a_mapping_that_cannot_be_read_fails_the_scrape(node: Node) -> None:
+    node.run_engine()
+    (node.jobs / "0").mkdir()
+    node.run_exporter(f"--hpc-job-mapping-dir={node.jobs}")
+    assert "hpc_job" not in node.metrics()
+    # It has seen a file, which is gone when it opens it.
+    (node.jobs / "1").symlink_to(node.jobs / "gone")
+    with pytest.raises(urllib.error.HTTPError) as failed:
+        node.metrics()
+    assert failed.value.code == 500
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("DCGM_FI_DEV_NO_SUCH,gauge,x", "unknown ExporterCounter field 'DCGM_FI_DEV_NO_SUCH'"),
+        ("DCGM_FI_DEV_GPU_UTIL,number,x", "could not find Prometheus metric type 'number'"),
+        ("DCGM_FI_DEV_GPU_UTIL,gauge,a, b", "wrong number of fields"),
+        ('DCGM_FI_DEV_GPU_UTIL,gauge, "a"', 'bare " in non-quoted-field'),
+    ],
+)
+def test_a_counters_file_that_is_wrong_ends_it(node: Node, line: str, wrong: str) -> None:
+    node.run_engine()
+    node.counters.write_text(f"DCGM_FI_DEV_GPU_TEMP,gauge,Temperature\n{line}\n")
+    process = node.run_exporter()
+    said, _errors = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert wrong in said
+
+
+def test_it_ends_with_its_host_engine(node: Node) -> None:
+    exporter = node.run_exporter()
+    assert "Failed to connect to remote hostengine" in exporter.communicate(timeout=20)[0]
+    node.run_engine()
+    exporter = node.run_exporter()
+    assert "# TYPE" in node.metrics()
+    node.processes[1].kill()
+    with pytest.raises(OSError, match=r"."):
+        urllib.request.urlopen(f"http://127.0.0.1:{node.port}/metrics", timeout=5)
+    assert exporter.wait(timeout=10) == 1
+
+
+def test_a_flag_that_it_does_not_have_is_refused(node: Node) -> None:
+    process = node.run_exporter("--no-such-flag")
+    assert "flag provided but not defined: --no-such-flag" in process.communicate(timeout=20)[0]
+    assert process.returncode == 1
+
+
+def test_dcgmi(node: Node) -> None:
+    host = ["discovery", "-l", "--host", f"127.0.0.1:{node.engine}"]
+    asked = node.start("dcgmi", *host)
+    assert "Host engine connection invalid/disconnected." in asked.communicate(timeout=20)[0]
+    assert asked.returncode == 235
+    node.run_engine()
+    asked = node.start("dcgmi", *host)
+    assert asked.communicate(timeout=20)[0].startswith("2 GPUs found (Active).\n")
+    second = node.start("nv_hostengine", "-n", "-p", str(node.engine))
+    assert second.communicate(timeout=20)[0] == "Err: Failed to start DCGM Server: -7\n"
