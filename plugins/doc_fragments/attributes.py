@@ -1,6 +1,6 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What most modules say of check mode, diff mode, a second run and the nodes that they are for. A module tells what differs."""
+"""What most modules say of check mode, diff mode, a second run and their nodes. A module tells what differs."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """EC2's instance metadata service, version 2, and ParallelCluster's lock before it (Imds/Secured).
 
-The lock is a chain of iptables that refuses every user who is not named. ParallelCluster's own tool adds a user. What it
-leaves is lost at the next boot, which restores the rules that were saved when the node was configured.
+The lock is a chain of iptables that refuses every user who is not named. ParallelCluster's own tool adds a user. What
+it leaves is lost at the next boot, which restores the rules that were saved when the node was configured.
 """
 
 from __future__ import annotations

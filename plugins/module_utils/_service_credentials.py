@@ -109,7 +109,7 @@ def unit_environment(unit: str) -> dict[str, str]:
     values: dict[str, str] = {}
     files = []
     for line in done.stdout.splitlines():
-        name, _, rest = line.partition("=")
+        name, _sign, rest = line.partition("=")
         if name == "Environment":
             values.update(dict(word.partition("=")[::2] for word in shlex.split(rest)))
         elif name == "EnvironmentFiles":
@@ -126,7 +126,7 @@ def _environment_file(path: str) -> dict[str, str]:
     except OSError:
         return {}
     pairs = [line.partition("=") for line in lines if "=" in line and not line.startswith(("#", ";"))]
-    return {name.strip(): value.strip().strip("'\"") for name, _, value in pairs}
+    return {name.strip(): value.strip().strip("'\"") for name, _sign, value in pairs}
 
 
 # What the service's user sees. This runs in a process of its own.
@@ -253,7 +253,7 @@ def refusal(request: Request, keys: Keys, environment: Environment) -> tuple[str
         if request.role_arn:
             keys = _assumed(request, keys, environment)
         write = signed("POST", request.write_url, EMPTY_WRITE, keys, request.region, "aps", WRITE_HEADERS)
-        with urllib.request.urlopen(write, timeout=TIMEOUT):
+        with urllib.request.build_opener().open(write, timeout=TIMEOUT):
             return "", ""
     except urllib.error.HTTPError as error:
         text = " ".join(error.read(2000).decode("utf-8", "replace").split())
@@ -285,7 +285,7 @@ def _assumed(request: Request, keys: Keys, environment: Environment) -> Keys:
     url = (endpoint or f"https://sts.{request.region}.{suffix}").rstrip("/") + "/"
     body = urllib.parse.urlencode(query).encode()
     kind = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
-    with urllib.request.urlopen(
+    with urllib.request.build_opener().open(
         signed("POST", url, body, keys, request.region, "sts", kind), timeout=TIMEOUT
     ) as answer:
         text = answer.read().decode("utf-8", "replace")

@@ -187,7 +187,8 @@ def _lines(process: subprocess.Popen[bytes], until: float | None) -> Iterator[st
 
     What it leaves behind may have its output open for longer.
     """
-    assert process.stdout
+    if process.stdout is None:
+        raise ValueError("the process was started without a pipe for its output")
     handle, rest = process.stdout.fileno(), b""
     os.set_blocking(handle, False)
     with selectors.DefaultSelector() as selector:

@@ -160,6 +160,7 @@ def test_a_misspelt_key_is_refused_before_anything_is_touched(on: On, play: Play
     assert files(host) == before
 
 
+@pytest.mark.long
 def test_an_agent_that_does_not_stay_up_gets_its_configuration_back(on: On, play: Play) -> None:
     host = on(NODE)
     before = host.file(OURS).content_string

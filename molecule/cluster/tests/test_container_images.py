@@ -145,6 +145,7 @@ def test_a_registry_that_recovers(on: On, another: Callable[..., tuple[int, str]
     assert "answered 503 Service Unavailable; next try in" in out
 
 
+@pytest.mark.long
 def test_a_login_is_read_by_nobody_else(on: On, play: Play, as_before: None) -> None:
     head, image, secret = on("head"), "registry:5001/private/library/tiny:1.0", "sandbox-ngc-key"
     line = f"machine registry login $oauthtoken password {secret}"
@@ -191,6 +192,7 @@ def test_a_variable_that_makes_no_sense(on: On, play: Play, change: dict[str, An
     assert "what is this" not in on("head").check_output("cat /etc/pcluster-postboot/container-images.json")
 
 
+@pytest.mark.long
 def test_a_run_that_waits_says_what_failed(play: Play, as_before: None) -> None:
     result = play(*ONLY, *variables(container_images_list=["registry:5000/nothing:1"], container_images_wait=True))
     lines = [line for line in result.stdout.splitlines() if line.startswith("failed on head: container_images: ")]

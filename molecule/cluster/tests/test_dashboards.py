@@ -31,7 +31,7 @@ SLURM = "/opt/slurm/bin"
 WITHOUT: dict[tuple[str, str], str] = {
     ("overview", "Root disk"): "a node's root is an overlay, which node_exporter leaves out",
     ("node", "Fullest root disk"): "a node's root is an overlay, which node_exporter leaves out",
-    ("slurm", "GPUs"): "Slurm tells a job's GPUs only where it counts them (AccountingStorageTRES), and here it does not",
+    ("slurm", "GPUs"): "Slurm tells a job's GPUs only where it counts them (AccountingStorageTRES), not here",
 }
 
 

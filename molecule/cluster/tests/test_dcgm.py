@@ -277,6 +277,7 @@ def test_in_a_container(gpu: Host, play: Play) -> None:
         gpu.run("systemctl stop nvidia-dcgm-exporter; docker rmi --force exporter:1")
 
 
+@pytest.mark.long
 def test_amazon_linux(on: On, play: Play) -> None:
     """On a node that has DCGM 3, and one GPU for as long as this takes."""
     name = "el-cpu-st-c5-1"

@@ -139,6 +139,7 @@ def test_nothing_is_installed_while_a_job_runs(older: Host, on: On, play: Play) 
         until(lambda: not head.check_output(f"/opt/slurm/bin/squeue -h -w {NODE}"), "the job ends")
 
 
+@pytest.mark.long
 def test_a_killed_installer_is_finished_by_the_next_run(older: Host, play: Play, command: Any) -> None:
     seconds = random.uniform(0, 0.7)
     print(f"killed {seconds:.2f} s after it began")
@@ -171,6 +172,7 @@ def test_what_aws_has_not_signed_is_refused(older: Host, play: Play) -> None:
     assert "1.49.0" in older.file(NOTE).content_string
 
 
+@pytest.mark.long
 def test_a_module_that_stays_loaded_is_reported(older: Host, play: Play) -> None:
     older.check_output("touch /run/sandbox-efa-busy")
     done = play(*TAGS, *UPGRADE)

@@ -82,6 +82,7 @@ def test_other_nodes_have_none(on: On, nodes: dict[str, dict[str, Any]]) -> None
             assert not on(name).file("/usr/share/grafana").exists, name
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("as_before")
 def test_a_known_password_is_replaced_and_the_secret_managers_is_taken(on: On, play: Play) -> None:
     head = on("head")

@@ -164,6 +164,7 @@ def test_what_a_person_has_written_stays_and_a_lost_cache_is_made_anew(on: On, p
         host.run("sed -i 1d /etc/nccl.conf")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("mended")
 def test_a_node_to_which_nobody_publishes_says_so_in_one_line(on: On, play: Play) -> None:
     done = play("--tags", "nccl", "--limit", GPU, "-e", json.dumps({"nccl_dir": "/fsx/test-nccl", "nccl_wait": 10}))

@@ -98,6 +98,7 @@ def test_two_nodes_are_one_run(on: On, mpi: str) -> None:
     assert "# EFA is not used between the nodes" in text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("phase", ["phase3-workload", "phase4-optimization"])
 def test_the_other_phases(on: On, phase: str) -> None:
     code, text = submit(on("login"), f"MAX_BYTES=64M sbatch --partition=gpu --nodes=1 {SCRIPTS}/{phase}.sbatch")
@@ -206,6 +207,7 @@ def test_another_version_lies_beside_the_first(on: On, play: Play) -> None:
     assert head.check_output(f"readlink {TESTS}/current") == before
 
 
+@pytest.mark.long
 def test_a_compiler_that_fails_is_named_and_nothing_changes(on: On, play: Play) -> None:
     head = on("head")
     before = head.check_output(f"readlink {TESTS}/current")

@@ -120,6 +120,7 @@ def test_cdi_files_that_were_removed_come_back(gpu: Host, play: Play) -> None:
     assert len(devices(gpu)) == 17
 
 
+@pytest.mark.long
 def test_a_node_whose_driver_is_gone_fails_in_one_line(gpu: Host, play: Play) -> None:
     gpu.check_output("mv /usr/bin/nvidia-smi /usr/bin/nvidia-smi.away; rm -rf /var/run/cdi")
     try:
@@ -150,6 +151,7 @@ def test_a_killed_installation_is_finished_and_a_version_that_is_asked_for_comes
         assert gpu.service(unit).is_enabled
 
 
+@pytest.mark.long
 def test_dnf_installs_and_holds_it_too(on: On, play: Play) -> None:
     host = on("el-cpu-st-c5-1")
     arguments = (

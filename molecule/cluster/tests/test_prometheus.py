@@ -244,6 +244,7 @@ def test_a_login_node_that_is_gone_is_dropped(on: On) -> None:
         head.check_output(f"rm {path}/old.json; systemctl start prometheus-targets")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("as_before")
 def test_discovery_by_ec2(on: On, play: Play, nodes: Nodes) -> None:
     head = on("head")

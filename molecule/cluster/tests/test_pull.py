@@ -333,6 +333,7 @@ def test_a_newer_version_waits_for_the_head_and_the_older_one_comes_back(
     assert spare.run(f"ls -d {OPT}/{newer.name}").rc == 0
 
 
+@pytest.mark.long
 def test_the_fleet_goes_to_another_version_and_back(spare: Host, bundle: Bundle, s3: Any, play: Play) -> None:
     """From outside, by Run Command: what the node reports is what the table says."""
     settle(spare)

@@ -182,6 +182,7 @@ def test_it_works_after_a_reboot(on: On, image: str) -> None:
 # What goes wrong
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("mended")
 def test_one_that_slurm_does_not_load_any_more_is_withdrawn_and_built_anew(
     on: On, builder: Host, play: Play, image: str
@@ -246,6 +247,7 @@ def test_a_build_that_was_killed_is_finished_by_the_next_run(
     assert builder.check_output(f"ls -A {STORE}").split() == [built.split("/")[-2]]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("mended")
 def test_a_stray_file_is_named(builder: Host, play: Play) -> None:
     stray = "/opt/slurm/etc/plugstack.conf.d/notes.conf"

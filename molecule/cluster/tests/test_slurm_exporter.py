@@ -25,7 +25,8 @@ cat > /run/native/scontrol << 'END'
 #!/bin/sh
 [ "$*" = "show config" ] || exec /run/native/scontrol.real "$@"
 echo "MetricsType             = metrics/openmetrics"
-/run/native/scontrol.real show config | sed -E 's/^(SLURM_VERSION +=).*/\1 25.11.8/; s/^(SlurmctldPort +=).*/\1 16820-16829/'
+/run/native/scontrol.real show config |
+  sed -E 's/^(SLURM_VERSION +=).*/\1 25.11.8/; s/^(SlurmctldPort +=).*/\1 16820-16829/'
 END
 cat > /run/native/slurmctld.py << 'END'
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -104,22 +105,11 @@ def test_jobs_of_the_real_slurm(on: On) -> None:
         assert found['slurm_partition_gpus_allocated{partition="gpu"}'] == 2
         assert found['slurm_node_status{node="gpu-st-p5-1",partition="gpu",status="mixed"}'] == 1
         assert found['slurm_user_jobs_running{user="ubuntu"}'] == 1
-        # By the rules, under the names that dashboards use. A scrape and an evaluation may lie a minute away each.
-        wait(130, lambda: ask(host, 'partition:slurm_jobs_running:sum{partition="gpu"} == 1'))
     finally:
         host.check_output(f"/opt/slurm/bin/scancel {job}")
-    assert 1 in ask(host, 'up{job="slurm"}').values()
-
-
-def test_slurm_that_does_not_answer_is_counted(on: On) -> None:
-    host = on("el-head")
-    host.check_output("systemctl stop slurmctld")
-    try:
-        exported(host, "slurm")
-        assert exported(host, "slurm_jobs_running") == {"slurm_jobs_running": 0}
-        assert min(exported(host, "slurm_exporter_command_errors_total").values()) >= 1
-    finally:
-        host.check_output("systemctl start slurmctld")
+    wait(130, lambda: 1 in ask(host, 'up{job="slurm"}').values())
+    # Under the names that dashboards use, whatever was scraped last.
+    wait(130, lambda: ask(host, 'partition:slurm_nodes:sum{partition="gpu", state="powered_down"} > 0'))
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from moto.cloudformation import models, parsing  # noqa: E402
 from moto.core.common_models import CloudFormationModel  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
-TEMPLATE = ROOT / "playbooks/files/observability.yml"
+TEMPLATE = ROOT / "playbooks/files/observability.template"
 NAME = "pcluster-observability"
 KEYS = {"aws_access_key_id": "x", "aws_secret_access_key": "x", "region_name": "us-east-2"}
 

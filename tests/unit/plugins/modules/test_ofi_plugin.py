@@ -83,12 +83,14 @@ def test_one_that_will_not_do(
     # A node that does not build takes what is published, or says that there is nothing.
     done = look()
     assert (done["needed"], done["failed"], done["summary"][:9]) == (True, False, "no plugin")
+    assert done["waits_for"] == done["summary"]
     warning = capfd.readouterr().err
     assert why in warning
     assert "aws_ofi_nccl_build: always" in warning
     path = library(tmp_path / "fsx", "1.22.0")
     done = look()
     assert (done["needed"], done["origin"], done["version"]) == (False, "published", "1.22.0")
+    assert done["waits_for"] == ""
     assert done["directory"] == str(path.parent)
     assert capfd.readouterr().err == ""
     done = look(build="never")
