@@ -100,14 +100,13 @@ def wanted(request: Request) -> list[str]:
     return [*names, f"{LEGACY}-4-proprietary", f"{LEGACY}-4-proprietary-cuda{cuda}"] if request.proprietary else names
 
 
-def _noted(lead: str) -> tuple[str, bool]:
-    """Return which version this collection has installed, or begun to, and whether it came to its end."""
+def _noted(lead: str) -> str:
+    """Return which version this collection has installed, or begun to; empty for none."""
     try:
         with open(os.path.join(_run.STATE_DIR, _packages.RECORDS, f"{lead}.json"), encoding="utf-8") as stream:
-            record = json.load(stream)
-        return str(record["version"]), bool(record["done"])
+            return str(json.load(stream)["version"])
     except (OSError, ValueError, KeyError, TypeError):
-        return "", True
+        return ""
 
 
 def provided_by(request: Request) -> str:
@@ -153,23 +152,23 @@ def plan(request: Request) -> Outcome:
     family = {LEGACY, *(f"{LEGACY}-4-{part}" for part in _PARTS)} if lead == CORE else set()
     found = engine.packages(request.manager, {*names, *family})
     have, legacy = found.installed.get(lead), found.installed.get(LEGACY)
-    noted, done = _noted(lead)
-    killed = bool(found.half) or not done
+    noted = _noted(lead)
     ours = bool(have and noted and engine.matches(have, noted))
     missing = [package for package in names if package not in found.installed]
     target, why = "", f"{name} {have} is installed"
-    if request.version and not (have and engine.matches(have, request.version) and not missing):
-        target, why = request.version, f"{name} {request.version} is wanted, there is {have or legacy or 'none'}"
-    elif killed:
-        target, why = noted or have or request.fresh_version, "an installation was interrupted"
-    elif not have and not legacy and os.path.exists(PROGRAMS[request.component]):
-        why = f"{PROGRAMS[request.component]} is there, and no package brought it; it is left as it is"
-    elif have and ours and missing:
-        target, why = have, f"missing: {', '.join(missing)}"
-    elif not have and not legacy:
-        target, why = request.fresh_version, f"there is no {name}"
-    elif not have or not at_least(have, request.minimum_version):
+    if request.version:
+        if not (have and engine.matches(have, request.version)) or missing or found.half:
+            target, why = request.version, f"{name} {request.version} is wanted, there is {have or legacy or 'none'}"
+    elif have and at_least(have, request.minimum_version):
+        # What somebody else has installed may lack what it will; what we have installed was interrupted.
+        if found.half or (ours and missing):
+            target, why = have, f"unfinished: {', '.join(found.half or missing)}"
+    elif have or legacy:
         target, why = request.fresh_version, f"{name} {have or legacy} is older than {request.minimum_version}"
+    elif os.path.exists(PROGRAMS[request.component]) and not noted and not found.half:
+        why = f"{PROGRAMS[request.component]} is there, and no package brought it; it is left as it is"
+    else:
+        target, why = request.fresh_version, f"there is no {name}"
     beside = sorted(package for package in found.installed if package not in (LEGACY, *names))
     version = target or have or ""
     return Outcome(

@@ -11,8 +11,9 @@ short_description: Put rules into a workspace of Amazon Managed Prometheus
 version_added: "0.1.0"
 description:
   - A Prometheus in agent mode evaluates no rules, so they go to the workspace, as one namespace of rule groups.
-  - Works on the controller with boto3, and with the credentials that it finds there; nothing is sent to the node. They
-    need C(aps:DescribeRuleGroupsNamespace), C(aps:CreateRuleGroupsNamespace), C(aps:PutRuleGroupsNamespace) and
+  - Works on the controller with boto3, and with the credentials that it finds there; nothing is sent to the node.
+    Where there is no boto3, nothing is done, and the report says so. The credentials need
+    C(aps:DescribeRuleGroupsNamespace), C(aps:CreateRuleGroupsNamespace), C(aps:PutRuleGroupsNamespace) and
     C(aps:DescribeWorkspace).
   - What is in the namespace is compared by its meaning, so that another layout is no change. Waits until the workspace
     has taken the rules.
@@ -76,5 +77,9 @@ RETURN = r"""
 groups:
   description: How many groups the namespace has.
   type: int
-  returned: success
+  returned: where there is boto3
+summary:
+  description: Why nothing was done, for the report.
+  type: str
+  returned: where there is no boto3
 """

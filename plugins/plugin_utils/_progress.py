@@ -71,7 +71,7 @@ class LongAction(ActionBase):
                 seen = self._status(job, "status", variables)
                 if seen.get("finished"):
                     self._status(job, "cleanup", variables)
-                    return seen
+                    return self._explained(seen)
                 if now - told >= until_next:
                     told, until_next = now, min(2 * until_next, LONGEST)
                     self._tell(variables, now - begun)
@@ -79,9 +79,17 @@ class LongAction(ActionBase):
                 display.vvv(f"{variables.get('inventory_hostname')}: {error}")
                 self._connection.reset()
             if now - begun > self._task.async_val + LATE:
-                limit = duration(self._task.async_val)
-                where = " or ".join(self.logs())
-                return {"failed": True, "msg": f"{self.what()} did not end within {limit}; look at {where} on the node"}
+                return {"failed": True, "msg": self._said(f"did not end within {duration(self._task.async_val)}")}
+
+    def _said(self, what: str) -> str:
+        return f"{self.what()} {what}; look at {' or '.join(self.logs())} on the node"
+
+    def _explained(self, seen: dict[str, Any]) -> dict[str, Any]:
+        """Say of a module that was killed what happened: Ansible has a traceback of its own for it."""
+        if not (seen.get("failed") and "data" in seen):
+            return seen
+        last = last_line(str(seen.get("stderr") or ""))
+        return {**seen, "msg": self._said(f"ended without a result, as if it was killed{f' ({last})' if last else ''}")}
 
     def _status(self, job: dict[str, Any], mode: str, variables: dict[str, Any]) -> dict[str, Any]:
         """Ask as Ansible itself does of a task with `poll`."""

@@ -276,8 +276,10 @@ def judge_cut(ended: Ended, progress: Mapping[str, Any], budget: float) -> Verdi
     running = progress["component"]
     entries = report["components"]
     left = [one["name"] for one in entries if one["status"] in ("deferred", "failed")]
+    # What was meant to come later, and what only waits for another node, fails no boot.
+    waiting = [name for name, plan in progress["plans"].items() if plan.get("deferred") or plan.get("started")]
     undone = [one["name"] for one in entries if one["status"] == "deferred" and one.get("essential")]
-    undone = [name for name in undone if not progress["plans"][name].get("deferred")]
+    undone = [name for name in undone if name == running or name not in waiting]
     seconds = {one["name"]: one["seconds"] for one in entries}
     most = max(seconds, key=lambda name: seconds[name])
     line = f"{used} while {running} was running, for {seconds[running]:.0f} s"

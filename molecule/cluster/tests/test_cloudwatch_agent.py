@@ -160,33 +160,16 @@ def test_a_misspelt_key_is_refused_before_anything_is_touched(on: On, play: Play
     assert files(host) == before
 
 
-@pytest.mark.long
-def test_an_agent_that_does_not_stay_up_gets_its_configuration_back(on: On, play: Play) -> None:
-    host = on(NODE)
-    before = host.file(OURS).content_string
-    # The unit fails where our file says 7 seconds, as the agent would on what it cannot do.
-    dropin = f"/run/systemd/system/{UNIT}.service.d/fails.conf"
-    fails = f"[Service]\nRestartSec=1\nExecStartPre=/bin/sh -c '! grep -q interval.*7, {OURS}'\n"
-    host.check_output(f"mkdir -p {dropin.rpartition('/')[0]}")
-    host.check_output("printf %s > %s", fails, dropin)
-    host.check_output("systemctl daemon-reload")
-    try:
-        line = complaint(play(*ONLY, *variables(cloudwatch_agent_interval=7)))
-    finally:
-        host.check_output(f"rm {dropin}; systemctl daemon-reload")
-    assert f"{UNIT}.service did not come up" in line
-    assert "its configuration was put back as it was, and with that it runs" in line
-    assert f"{HOME}/logs/amazon-cloudwatch-agent.log" in line
-    assert host.file(OURS).content_string == before
-    ships(host, NODE)
+def take_agent_away(host: Host) -> None:
+    record = "/var/lib/pcluster-postboot/packages/amazon-cloudwatch-agent.json"
+    host.run(f"systemctl stop {UNIT}; dpkg --purge amazon-cloudwatch-agent")
+    host.check_output(f"rm -rf {HOME} {record} /etc/systemd/system/{UNIT}.service && systemctl daemon-reload")
 
 
 @pytest.mark.long
 def test_a_node_without_an_agent_gets_the_pinned_one(on: On, play: Play) -> None:
     host = on(NODE)
-    host.check_output(
-        f"systemctl stop {UNIT} && rm -r {HOME} /etc/systemd/system/{UNIT}.service && systemctl daemon-reload"
-    )
+    take_agent_away(host)
     try:
         result = play(*ONLY, *variables(cloudwatch_agent_log_group="/mine"))
         assert re.search("[1-9] changed, 0 failed", result.stdout), result.stdout[-3000:]
@@ -195,8 +178,7 @@ def test_a_node_without_an_agent_gets_the_pinned_one(on: On, play: Play) -> None
         assert host.service(UNIT).is_enabled
         assert "0 changed" in play(*ONLY, *variables(cloudwatch_agent_log_group="/mine")).stdout
     finally:
-        record = "/var/lib/pcluster-postboot/packages/amazon-cloudwatch-agent.json"
-        host.check_output(f"systemctl stop {UNIT}; dpkg --purge amazon-cloudwatch-agent && rm -rf {HOME} {record}")
+        take_agent_away(host)
         # As the node's first boot has done it, and ParallelCluster after that.
         for path in ("opt/aws", "etc/systemd/system"):
             host.check_output(f"cp -a --no-preserve=ownership /sandbox/node/{path}/. /{path}/")

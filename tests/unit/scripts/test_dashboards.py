@@ -33,6 +33,14 @@ SLURM = re.compile(
     r"|agent_queue_size)"
 )
 
+# Prometheus' own and role prometheus', node_exporter's, dcgm-exporter's, and slurm_exporter's.
+LABELS = {
+    *("__name__", "alertstate", "job", "pc_cluster", "pc_node", "pc_node_type", "pc_queue"),
+    *("device", "fstype", "mode", "mountpoint", "name", "state", "type"),
+    *("UUID", "gpu", "hpc_job", "modelName"),
+    *("account", "node", "partition", "reason", "since", "status", "user"),
+}
+
 
 def load(name: str) -> Any:
     sys.path.insert(0, str(REPO / "scripts"))
@@ -147,6 +155,15 @@ def test_every_query_asks_the_chosen_source_for_the_chosen_cluster(made: Any) ->
             assert target["datasource"]["uid"] == "${datasource}"
             # A division's other half is matched by its labels.
             assert 'pc_cluster="$cluster"' in target["expr"], panel["title"]
+
+
+def test_selections_name_labels_that_there_are(made: Any) -> None:
+    """One that is misspelt would select everything."""
+    for title, expr, legend in queries(made):
+        used = set(re.findall(r"(\w+)\s*[=!]~?\s*\"", expr)) | set(re.findall(r"\{\{(\w+)\}\}", legend))
+        for group in re.findall(r"\b(?:by|on) \(([^)]*)\)", expr):
+            used |= set(re.findall(r"\w+", group))
+        assert used <= LABELS, f"{title}: {used - LABELS}"
 
 
 def test_variables_are_there(made: Any) -> None:

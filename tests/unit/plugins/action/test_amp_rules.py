@@ -75,6 +75,13 @@ def test_a_workspace_that_is_not_there(client: Any) -> None:
     assert result["msg"] == "there is no workspace ws-none in us-east-1"
 
 
+def test_without_boto3(client: Any, workspace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amp_rules._inventory_session, "boto3", None)
+    result = run(workspace=workspace, files=FILES)
+    assert (result["changed"], result.get("failed", False)) == (False, False)
+    assert "because boto3 is not there" in result["summary"]
+
+
 @pytest.mark.parametrize(
     ("files", "why"),
     [

@@ -79,6 +79,21 @@ def test_a_connection_that_is_lost_for_a_while_is_no_end(told: list[str]) -> Non
     assert action.asked.count("reset") == 1
 
 
+def test_one_that_was_killed_is_told_in_one_line(told: list[str]) -> None:
+    """As Ansible's wrapper says it."""
+    trace = 'Traceback (most recent call last):\n  File "x"\nValueError: No start of json char found\n'
+    killed = {"finished": 1, "failed": True, "cmd": "x", "data": "", "stderr": "", "msg": trace}
+    assert Action([RUNNING, killed]).follow()["msg"] == (
+        "The installer of EFA 1.50.0 ended without a result, as if it was killed; look at "
+        "/var/log/pcluster-postboot/efa-installer.log on the node"
+    )
+    assert (
+        " (No space left on device); look"
+        in Action([{**killed, "stderr": "No space left on device\n"}]).follow()["msg"]
+    )
+    assert Action([{"finished": 1, "failed": True, "msg": "no device"}]).follow()["msg"] == "no device"
+
+
 def test_one_that_does_not_end_is_named_with_its_log(told: list[str]) -> None:
     action = Action([RUNNING], seconds=90, log="")
     result = action.follow()

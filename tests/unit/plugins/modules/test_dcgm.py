@@ -131,18 +131,31 @@ def test_dcgm_3_has_to_leave(node: Node) -> None:
 def test_what_a_killed_run_left_is_finished(node: Node) -> None:
     """Also where what tells the version is there already."""
     node.has(datacenter_gpu_manager_4_core="4.6.0")
+    for done in (False, True):
+        node.noted("4.6.0", done)
+        found = node(fresh_version="4.7.0")
+        assert (found["install"], found["version"], found["packages"]) == (True, "4.6.0", ALL)
+        assert found["why"] == f"unfinished: {', '.join(ALL[1:])}"
     node.noted("4.6.0", False)
-    found = node(fresh_version="4.7.0")
-    assert (found["install"], found["version"], found["packages"]) == (True, "4.6.0", ALL)
-    assert found["why"] == "an installation was interrupted"
-    node.noted("4.6.0", True)
-    assert node()["why"] == f"missing: {', '.join(ALL[1:])}"
     node.has(**all_of("4.6.0"))
-    assert not node()["install"]
+    assert not node()["install"], "nothing is left to do, although nobody noted the end"
     assert node()["summary"] == "DCGM 4.6.0"
     status = node.top / "dpkg/status"
     status.write_text(status.read_text() + "Package: datacenter-gpu-manager-4-dev\nStatus: install ok unpacked\n\n")
-    assert node()["why"] == "an installation was interrupted"
+    assert node()["why"] == "unfinished: datacenter-gpu-manager-4-dev"
+    assert node(version="4.6.0")["install"]
+    node.has("half-configured", **all_of("4.6.0"))
+    found = node()
+    assert (found["install"], found["version"], found["why"]) == (True, "4.6.0", "there is no DCGM")
+
+
+def test_a_version_that_could_not_be_had_is_forgotten(node: Node) -> None:
+    node.noted("4.99", False)
+    assert node()["version"] == "4.6.0"
+    node.has(datacenter_gpu_manager_4_core="4.7.0")
+    found = node()
+    assert (found["install"], found["version"]) == (False, "4.7.0")
+    assert found["summary"] == "DCGM 4.7.0, the node had it"
 
 
 def test_one_that_no_package_brought_stays(node: Node) -> None:

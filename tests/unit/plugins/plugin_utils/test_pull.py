@@ -329,6 +329,19 @@ def test_a_cut_boot_that_has_all_essentials_is_well(node: Node) -> None:
     assert "not done yet: x, y; pcluster-postboot.service goes on" in one_line(out)
 
 
+def test_what_only_waits_for_another_node_fails_no_cut_boot(node: Node) -> None:
+    nccl = {"run": True, "essential": True, "started": time.time() - 30}
+    efa = {"run": False, "deferred": True, "essential": True, "reason": "it comes after the boot"}
+    shown = [entry("docker"), entry("nccl", "deferred"), entry("x", essential=False)]
+    node.plan(progress=running("x", *shown, nccl=nccl, efa=efa), seconds=60)
+    code, out, _err = node.boot(budget="1")
+    assert code == 0
+    assert "not done yet: nccl, x, efa; pcluster-postboot.service goes on" in one_line(out)
+    nccl.pop("started")
+    node.plan(progress=running("x", *shown, nccl=nccl, efa=efa), seconds=60)
+    assert node.boot(budget="1")[0] == 1
+
+
 @pytest.mark.parametrize("kind", ["HeadNode", "LoginNode"])
 def test_a_cut_boot_is_well_where_no_jobs_run(tmp_path: Path, kind: str) -> None:
     head = Node(tmp_path / "head", kind)
