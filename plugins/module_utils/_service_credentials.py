@@ -326,9 +326,8 @@ def apply(request: Request) -> Outcome:
             try:
                 found = as_user(request.user, question)
             except _imds.ImdsError as still:
-                raise CredentialsError(
-                    _lacking(request, f"{still}, although '{_imds.TOOL} --allow' was run")
-                ) from still
+                although = f", although '{_imds.TOOL} --allow' was run" if still.silent else ""
+                raise CredentialsError(_lacking(request, f"{still}{although}")) from still
     except CredentialsError as error:
         raise CredentialsError(_lacking(request, str(error))) from error
     diff = []

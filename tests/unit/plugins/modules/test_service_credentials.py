@@ -234,13 +234,17 @@ def test_a_boot_brings_the_rules_back(node: Node, monkeypatch: pytest.MonkeyPatc
     assert [line for line in lines if line != mine] == [line for line in RULES.splitlines() if line != mine]
 
 
-def test_a_lock_that_stays_shut(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_stays_shut(node: Node, aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = Lock(node.home, monkeypatch)
     (node.home / "imds-access.sh").write_text("#!/bin/bash\necho '[ERROR] Cannot find iptables'\nexit 1\n")
     assert "--allow" in node()["msg"]
     assert node()["msg"].endswith("ended with 1: [ERROR] Cannot find iptables")
     (node.home / "imds-access.sh").write_text("#!/bin/bash\n")
     assert "although" in node()["msg"]
+    (node.home / "imds-access.sh").write_text(f"touch {lock.open}\n")
+    aws.role = None
+    assert node()["msg"].split(";")[0].endswith("credentials, and the instance has no role")
+    lock.open.unlink()
     (node.home / "imds-access.sh").unlink()
     assert "Connection refused" in node()["msg"]
     assert not lock.calls.exists()
