@@ -34,9 +34,9 @@ def client(service: str) -> Any:
     return boto3.client(service, region_name="us-east-1")
 
 
-def metrics() -> set[Found]:
-    """Namespace, name and dimensions of every metric that CloudWatch has."""
-    pages = client("cloudwatch").get_paginator("list_metrics").paginate()
+def metrics(**only: Any) -> set[Found]:
+    """Namespace, name and dimensions of every metric that CloudWatch has, or of some."""
+    pages = client("cloudwatch").get_paginator("list_metrics").paginate(**only)
     return {
         (one["Namespace"], one["MetricName"], tuple(sorted((d["Name"], d["Value"]) for d in one["Dimensions"])))
         for page in pages
@@ -47,9 +47,8 @@ def metrics() -> set[Found]:
 def of(name: str) -> dict[str, set[str]]:
     """The names of the metrics of one node, by their namespaces."""
     found: dict[str, set[str]] = {}
-    for namespace, metric, dimensions in metrics():
-        if dict(dimensions).get("InstanceId") == INSTANCES[name]:
-            found.setdefault(namespace, set()).add(metric)
+    for namespace, metric, _dimensions in metrics(Dimensions=[{"Name": "InstanceId", "Value": INSTANCES[name]}]):
+        found.setdefault(namespace, set()).add(metric)
     return found
 
 
@@ -117,7 +116,8 @@ def test_every_nodes_metrics_arrive(on: On, name: str, namespace: str, some: set
 
 
 def test_devices_of_a_node_count_as_one() -> None:
-    gpus = [d for n, metric, d in metrics() if metric == "nvidia_smi_utilization_gpu" and n == "ParallelCluster/main"]
+    some = metrics(Namespace="ParallelCluster/main", MetricName="nvidia_smi_utilization_gpu")
+    gpus = [dimensions for _namespace, _metric, dimensions in some]
     assert {"index", "name"}.isdisjoint(name for one in gpus for name, _value in one)
     ours = [dict(one) for one in gpus if dict(one).get("InstanceId") == INSTANCES["gpu-st-p5-1"] and len(one) > 1]
     assert {(one["ClusterName"], one["NodeType"], one["NodeName"], one["Queue"]) for one in ours} == {
@@ -127,8 +127,9 @@ def test_devices_of_a_node_count_as_one() -> None:
 
 def test_a_heads_alarms_find_what_they_look_for() -> None:
     head = (("InstanceId", INSTANCES["head"]),)
-    assert ("CWAgent", "mem_used_percent", head) in metrics()
-    assert ("CWAgent", "disk_used_percent", (*head, ("path", "/"))) in metrics()
+    found = metrics(Namespace="CWAgent")
+    assert ("CWAgent", "mem_used_percent", head) in found
+    assert ("CWAgent", "disk_used_percent", (*head, ("path", "/"))) in found
 
 
 def test_logs_of_both_are_shipped(on: On) -> None:
@@ -158,6 +159,27 @@ def test_a_misspelt_key_is_refused_before_anything_is_touched(on: On, play: Play
     assert "cloudwatch_agent_config.metrics.metrics_collected.nvidia_gpuu is not known to the agent" in line
     assert "did you mean nvidia_gpu?" in line
     assert files(host) == before
+
+
+@pytest.mark.long
+def test_an_agent_that_does_not_stay_up_gets_its_configuration_back(on: On, play: Play) -> None:
+    host = on(NODE)
+    before = host.file(OURS).content_string
+    # The unit fails where our file says 7 seconds, as the agent would on what it cannot do.
+    dropin = f"/run/systemd/system/{UNIT}.service.d/fails.conf"
+    fails = f"[Service]\nRestartSec=1\nExecStartPre=/bin/sh -c '! grep -q interval.*7, {OURS}'\n"
+    host.check_output(f"mkdir -p {dropin.rpartition('/')[0]}")
+    host.check_output("printf %s > %s", fails, dropin)
+    host.check_output("systemctl daemon-reload")
+    try:
+        line = complaint(play(*ONLY, *variables(cloudwatch_agent_interval=7)))
+    finally:
+        host.check_output(f"rm {dropin}; systemctl daemon-reload")
+    assert f"{UNIT}.service did not come up" in line
+    assert "its configuration was put back as it was, and with that it runs" in line
+    assert f"{HOME}/logs/amazon-cloudwatch-agent.log" in line
+    assert host.file(OURS).content_string == before
+    ships(host, NODE)
 
 
 def take_agent_away(host: Host) -> None:

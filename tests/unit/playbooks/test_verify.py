@@ -163,7 +163,8 @@ def test_one_cluster_that_is_well(verify: Playbook) -> None:
     assert (code, set(given)) == (0, {"h1"}), said
 
 
-def test_no_node_is_no_success(verify: Playbook) -> None:
-    code, said, _given = verify.run({})
+@pytest.mark.parametrize("arguments", [(), ("--limit", "localhost,h1")])
+def test_no_node_is_no_success(verify: Playbook, arguments: tuple[str, ...]) -> None:
+    code, said, _given = verify.run({}, *arguments)
     assert code != 0
     assert "The inventory lists no node" in said
