@@ -138,6 +138,7 @@ def test_logs_of_both_are_shipped(on: On) -> None:
     assert report["host"] == NODE
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("as_before")
 def test_removal_removes_exactly_ours(on: On, play: Play) -> None:
     host = on(NODE)

@@ -124,6 +124,7 @@ def test_it_is_fetched_beside_other_components(older: Host, play: Play) -> None:
     assert started < waited
 
 
+@pytest.mark.long
 def test_nothing_is_installed_while_a_job_runs(older: Host, on: On, play: Play) -> None:
     head = on("head")
     job = head.check_output(f"su - alice -c 'sbatch --parsable --partition gpu -w {NODE} --wrap \"sleep 600\"'")

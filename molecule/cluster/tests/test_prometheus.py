@@ -285,6 +285,7 @@ def test_discovery_by_ec2(on: On, play: Play, nodes: Nodes) -> None:
         head.check_output(f"rm {dropin}; systemctl daemon-reload; systemctl restart prometheus")
 
 
+@pytest.mark.long
 def test_nodes_come_and_go(on: On, nodes: Nodes, play: Play) -> None:
     """A node that Slurm powers up is found and scraped; once Slurm powers it down, it is forgotten."""
     head = on("head")

@@ -299,6 +299,7 @@ def test_faults_of_the_bundle_are_one_line(
     assert spare.file(f"{OPT}/current").linked_to == current
 
 
+@pytest.mark.long
 def test_a_newer_version_waits_for_the_head_and_the_older_one_comes_back(
     on: On, spare: Host, bundle: Bundle, newer: Bundle
 ) -> None:

@@ -216,6 +216,7 @@ def test_slurmctld_starts_whatever_happens_to_the_check(builder: Host) -> None:
     assert builder.service("slurmctld").is_running
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("mended")
 def test_a_build_that_was_killed_is_finished_by_the_next_run(
     on: On, builder: Host, play: Play, command: Command
