@@ -60,17 +60,11 @@ options:
     description: Profile of the AWS credentials. Without it, boto3 finds them as usual.
     type: str
     default: ""
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
 attributes:
   check_mode:
-    description: Can run in check mode and return what would change without changing it.
-    support: full
     details: Of a stack that is there, a change set is made, shown and deleted. Of a new one, nothing is asked.
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: full
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
 author:
   - The pcluster.postboot contributors (@pcluster)
 """

@@ -81,16 +81,8 @@ options:
     description: Profile of the AWS credentials. Without it, boto3 finds them as usual.
     type: str
     default: ""
-attributes:
-  check_mode:
-    description: Can run in check mode and return what would change without changing it.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: full
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
 author:
   - The pcluster.postboot contributors (@pcluster)
 """

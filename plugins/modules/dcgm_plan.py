@@ -66,20 +66,11 @@ options:
     type: list
     elements: str
     default: []
+extends_documentation_fragment:
+  - pcluster.postboot.attributes.looks
+  - pcluster.postboot.attributes.linux
 attributes:
-  check_mode:
-    description: Can run in check mode and return the same as without it.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: N/A
-    details: Nothing is changed.
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
   platform:
-    description: Target systems.
-    support: full
     platforms: debian, rhel
 author:
   - The pcluster.postboot contributors (@pcluster)

@@ -38,12 +38,8 @@ options:
     type: str
     default: ""
 extends_documentation_fragment:
-  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.looks
   - pcluster.postboot.attributes.linux
-attributes:
-  diff_mode:
-    support: N/A
-    details: Nothing is changed.
 author:
   - The pcluster.postboot contributors (@pcluster)
 """

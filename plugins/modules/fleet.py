@@ -54,16 +54,16 @@ options:
     default: ""
 requirements:
   - boto3
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
 attributes:
   check_mode:
-    description: Says what would be sent to whom, and sends nothing.
-    support: full
+    details: Says what would be sent to whom, and sends nothing.
   diff_mode:
     description: There is nothing to show.
     support: none
   idempotent:
-    description: On nodes that have the bundle and are as they should be, nothing is changed.
-    support: full
+    details: On nodes that have the bundle and are as they should be, nothing is changed.
 author:
   - The pcluster.postboot contributors (@pcluster)
 """

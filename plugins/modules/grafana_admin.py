@@ -53,21 +53,13 @@ options:
       - It is asked on every run.
     type: str
     default: ""
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.linux
 attributes:
-  check_mode:
-    description: Can run in check mode and return what would change without changing it.
-    support: full
   diff_mode:
-    description: Will return details on what has changed when in diff mode.
     support: none
     details: A password is not shown.
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
-  platform:
-    description: Target systems.
-    support: full
-    platforms: linux
 author:
   - The pcluster.postboot contributors (@pcluster)
 """

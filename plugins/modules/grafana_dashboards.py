@@ -107,19 +107,11 @@ options:
       - Seconds that Grafana has to answer.
     type: int
     default: 30
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.linux
 attributes:
-  check_mode:
-    description: Can run in check mode and return what would change without changing it.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: full
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
   platform:
-    description: Target systems.
-    support: full
     platforms: posix
 notes:
   - The token may also be in the environment variable E(GRAFANA_TOKEN). It is taken where neither a file nor a secret is

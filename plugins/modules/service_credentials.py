@@ -47,21 +47,12 @@ options:
     description: The role that is assumed for O(write_url).
     type: str
     default: ""
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.linux
 attributes:
   check_mode:
-    description: Can run in check mode and return what would change without changing it.
-    support: full
     details: Where the user is not there yet, nothing can be found out, and a warning says so.
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: full
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
-  platform:
-    description: Target systems.
-    support: full
-    platforms: linux
 notes:
   - No secret is returned, and none is written anywhere.
 author:

@@ -43,21 +43,13 @@ options:
     description: Seconds that each of them has to answer.
     type: float
     default: 10
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.linux
 attributes:
-  check_mode:
-    description: Can run in check mode and return what would change without changing it.
-    support: full
   diff_mode:
-    description: Will return details on what has changed when in diff mode.
     support: N/A
     details: Nothing is changed.
-  idempotent:
-    description: When run twice in a row, the second run changes nothing.
-    support: full
-  platform:
-    description: Target systems.
-    support: full
-    platforms: linux
 author:
   - The pcluster.postboot contributors (@pcluster)
 """

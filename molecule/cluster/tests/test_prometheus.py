@@ -106,7 +106,7 @@ def test_labels(on: On) -> None:
         assert labels[name] == {**common, "instance": name, "pc_node": name, "pc_node_type": kind}
 
 
-def test_only_what_is_there_is_scraped(on: On, head: str) -> None:
+def test_only_what_is_there_is_scraped(on: On, nodes: Nodes, head: str) -> None:
     """dcgm on GPU nodes, Slurm on the head node, and nothing that would be down for ever."""
     found = ask(on(head), "targets?state=active")["activeTargets"]
     nodes: dict[str, set[str]] = {}
@@ -117,7 +117,8 @@ def test_only_what_is_there_is_scraped(on: On, head: str) -> None:
     gpus = {one["labels"]["pc_node"] for one in found if one["labels"]["job"] == "dcgm"}
     assert {name for name in gpus if not name.startswith("gpu-")} == set()
     assert ("gpu-st-p5-1" in gpus) == (head == "head")
-    wait(70, lambda: not ask(on(head), "query", "up == 0")["result"])
+    mine = "|".join(names(nodes, "main" if head == "head" else "el"))
+    wait(70, lambda: not ask(on(head), "query", f'up{{pc_node=~"{mine}"}} == 0')["result"])
 
 
 def test_the_rules_say_what_they_should(on: On) -> None:
