@@ -47,6 +47,12 @@ def samples(begin: float, end: float) -> list[float]:
     return [float(when) for when, _value in found[0]["values"]] if found else []
 
 
+def jobs(cluster: str) -> set[str]:
+    """Which jobs of a cluster the workspace has heard of lately."""
+    found = amp("api/v1/query", query=f'count by (job) (up{{cluster="{cluster}", region="us-east-1"}})')
+    return {one["metric"]["job"] for one in found["data"]["result"]}
+
+
 def wait(seconds: float, done: Callable[[], Any]) -> None:
     end = time.monotonic() + seconds
     while not done():
@@ -119,8 +125,8 @@ def test_it_writes_with_the_role_of_a_locked_instance(
     begin = time.time()
     wait(60, lambda: len(samples(begin - 1, time.time())) > 2)
     assert amp("counts").get("refused", 0) == refused
-    jobs = amp("api/v1/query", query='count by (job) (up{cluster="el", region="us-east-1"})')["data"]["result"]
-    assert {one["metric"]["job"] for one in jobs} >= {"node", "prometheus", "slurm"}
+    # A job is written when it has been scraped, each at its own moment of the interval.
+    wait(60, lambda: jobs("el") >= {"node", "prometheus", "slurm"})
     # Its user was let in, and is also after a boot; others still are not.
     uid = host.user("prometheus").uid
     for rules in (

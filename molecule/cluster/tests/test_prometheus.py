@@ -109,11 +109,11 @@ def test_labels(on: On) -> None:
 def test_only_what_is_there_is_scraped(on: On, nodes: Nodes, head: str) -> None:
     """dcgm on GPU nodes, Slurm on the head node, and nothing that would be down for ever."""
     found = ask(on(head), "targets?state=active")["activeTargets"]
-    nodes: dict[str, set[str]] = {}
+    kinds: dict[str, set[str]] = {}
     for one in found:
-        nodes.setdefault(one["labels"]["job"], set()).add(one["labels"]["pc_node_type"])
-    assert nodes["node"] >= {"head", "compute"}
-    assert nodes["prometheus"] == nodes["slurm"] == {"head"}
+        kinds.setdefault(one["labels"]["job"], set()).add(one["labels"]["pc_node_type"])
+    assert kinds["node"] >= {"head", "compute"}
+    assert kinds["prometheus"] == kinds["slurm"] == {"head"}
     gpus = {one["labels"]["pc_node"] for one in found if one["labels"]["job"] == "dcgm"}
     assert {name for name in gpus if not name.startswith("gpu-")} == set()
     assert ("gpu-st-p5-1" in gpus) == (head == "head")

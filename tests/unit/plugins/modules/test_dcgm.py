@@ -164,6 +164,8 @@ def test_one_that_no_package_brought_stays(node: Node) -> None:
     assert (found["install"], found["version"]) == (False, "")
     assert found["why"] == f"{node.top}/dcgmi is there, and no package brought it; it is left as it is"
     assert found["summary"] == "DCGM of unknown version, the node had it"
+    node.has("half-configured", datacenter_gpu_manager_4_core="4.6.0")
+    assert node()["install"], "a package was on its way, whoever began it"
 
 
 def test_a_repository_that_the_node_has_is_not_added_again(node: Node) -> None:

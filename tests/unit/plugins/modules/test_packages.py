@@ -303,7 +303,7 @@ def test_apt_is_told_of_a_version_without_a_revision(node: Node) -> None:
 
 def test_apt_is_told_of_a_version_that_has_more_parts(node: Node) -> None:
     (node.top / "madison").write_text(
-        "kit | 1.19.1.3955-1 | http://mirror ./ Packages\nkit | 1.19.0-1 | http://mirror\n"
+        "kit | 1.19.1.3955-1 | http://mirror ./ Packages\nkit | 1.19.1.3-1 | http://mirror\nkit | 1.19.0-1 | http://mirror\n"
     )
     assert node(version="1.19.1")["changed"]
     assert node.calls("apt-get")[0].endswith("install kit=1.19.1.3955-1 kit-base=1.19.1-*")
