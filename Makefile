@@ -58,7 +58,7 @@ lint: | setup  ## Run the linters and the repository's own checks
 	@$(ENV) scripts/check_collection.sh
 
 unit: | setup  ## Run the unit tests
-	@$(ENV) python -m pytest tests/unit
+	@$(ENV) python -m pytest --numprocesses=2 --dist=loadfile tests/unit
 
 cluster: | sandbox-setup  ## Run the Molecule scenario: check, converge, idempotence, verify, on a fresh sandbox
 	@$(RUN) molecule test --scenario-name cluster --no-command-borders

@@ -5,7 +5,7 @@
 
 Grafana's own renderer is not needed, and what it would draw looks similar. With the sandbox running:
 
-  scripts/dashboard_pictures.py --prometheus http://10.115.0.10:9090 --job 12 --minutes 30
+  scripts/dashboard_pictures.py --prometheus http://10.115.0.10:9090 --job 12 --minutes 30 --mountpoint '/fsx|/home'
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class Plot(NamedTuple):
 def time_series(panel: Mapping[str, Any], plot: Plot) -> Iterator[str]:
     defaults = panel["fieldConfig"]["defaults"]
     unit = defaults["unit"]
-    downwards = [o["matcher"]["options"] for o in panel["fieldConfig"]["overrides"]]
+    downwards = [o["matcher"]["options"].strip("/") for o in panel["fieldConfig"]["overrides"]]
     found = [one for target in panel["targets"] for one in plot.source.lines(target) if one.values]
     drawn: list[Series] = []
     below: dict[float, float] = {}
@@ -240,7 +240,7 @@ def time_series(panel: Mapping[str, Any], plot: Plot) -> Iterator[str]:
         ground = inner.y + inner.h - (max(low, 0) - low) / (high - low) * inner.h
         if stacked:
             yield area(path, ground, CARD, 1)
-        yield area(path, ground, color, 0.55 if stacked else 0.1)
+        yield area(path, ground, color, 0.55 if stacked else defaults["custom"]["fillOpacity"] / 100)
         yield line(path, color)
     for number, one in enumerate(found[:rows]):
         y = inner.y + inner.h + 30 + number * 15
@@ -366,14 +366,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--prometheus", required=True, help="where Prometheus answers")
     parser.add_argument("--cluster", default="main", help="which cluster is shown (default: %(default)s)")
     parser.add_argument("--job", default="", help="which job is shown")
+    parser.add_argument("--mountpoint", default=".*", help="which file systems, as a pattern (default: %(default)s)")
     parser.add_argument("--minutes", type=int, default=30, help="how much of the past is shown (default: %(default)s)")
     parser.add_argument("--interval", type=int, default=15, help="seconds between two scrapes (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/images", help="where the pictures go")
     parser.add_argument("dashboards", nargs="*", help="which ones (default: all)")
     options = parser.parse_args(arguments)
-    source = Source(
-        options.prometheus, options.minutes, options.interval, {"cluster": options.cluster, "job": options.job}
-    )
+    chosen = {name: getattr(options, name) for name in ("cluster", "job", "mountpoint")}
+    source = Source(options.prometheus, options.minutes, options.interval, chosen)
     options.out.mkdir(parents=True, exist_ok=True)
     for path in sorted((ROOT / "roles/grafana/files/dashboards").glob("*.json")):
         if not options.dashboards or path.stem in options.dashboards:

@@ -397,9 +397,14 @@ def nvlink() -> Json:
     per = "{{pc_node}} {{gpu}}"
     both = f"DCGM_FI_PROF_NVLINK_RX_BYTES{{{GPUS}}} + DCGM_FI_PROF_NVLINK_TX_BYTES{{{GPUS}}}"
 
-    def errors(title: str, metric: str, description: str) -> Json:
-        expr = f"sum by (pc_node, gpu) (increase(DCGM_FI_DEV_NVLINK_{metric}_ERROR_COUNT_TOTAL{{{GPUS}}}{R}))"
-        return lines(title, Query(expr, per), unit="none", width=6, description=description)
+    # NVLink 5 (B200 and newer) counts its errors in fields of its own; a GPU has either these or those.
+    def of_either(metric: str, newer: str = "", over: str = "") -> str:
+        names = [f"{metric}_ERROR_COUNT_TOTAL"] + ([f"COUNT_{newer}"] if newer else [])
+        values = (f"DCGM_FI_DEV_NVLINK_{name}{{{GPUS}}}" for name in names)
+        return " or ".join(f"sum by (pc_node, gpu) (increase({value}{over}))" if over else value for value in values)
+
+    def errors(title: str, metric: str, newer: str, description: str) -> Json:
+        return lines(title, Query(of_either(metric, newer, R), per), unit="none", width=6, description=description)
 
     return dashboard(
         "nvlink",
@@ -421,7 +426,7 @@ def nvlink() -> Json:
                     ),
                     number(
                         "Links that had to recover",
-                        f"sum(DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL{{{GPUS}}})",
+                        f"sum({of_either('RECOVERY', 'LINK_RECOVERY_EVENTS')})",
                         "none",
                         width=6,
                         limits=[(1, RED)],
@@ -456,13 +461,29 @@ def nvlink() -> Json:
                 "Errors",
                 [
                     errors(
-                        "Flits with errors", "CRC_FLIT", "Corrected by sending again. Many of them make a link slow."
+                        "Flits with errors",
+                        "CRC_FLIT",
+                        "RX_ERRORS",
+                        "Corrected by sending again. Many of them make a link slow. Of NVLink 5, packets.",
                     ),
-                    errors("Data with errors", "CRC_DATA", "Corrected by sending again."),
                     errors(
-                        "Sent again", "REPLAY", "Each costs time. A link that does so all the time is about to fail."
+                        "Data with errors",
+                        "CRC_DATA",
+                        "EFFECTIVE_ERRORS",
+                        "Corrected by sending again. Of NVLink 5, what was not corrected.",
                     ),
-                    errors("Recoveries", "RECOVERY", "The link was trained anew; a job may not survive that."),
+                    errors(
+                        "Sent again",
+                        "REPLAY",
+                        "",
+                        "Each costs time. A link that goes on doing so is about to fail. NVLink 5 has no such count.",
+                    ),
+                    errors(
+                        "Recoveries",
+                        "RECOVERY",
+                        "LINK_RECOVERY_EVENTS",
+                        "The link was trained anew; a job may not survive that.",
+                    ),
                 ],
             ),
         ],
@@ -796,14 +817,24 @@ def slurm() -> Json:
         return f'{{__name__=~"{exporter}|{native}", {CLUSTER}}}'
 
     def jobs(what: str) -> Query:
-        expr = f"sum(increase({either(f'slurm_scheduler_jobs_{what}', f'slurm_sdiag_jobs_{what}')}[10m]))"
+        expr = f"round(sum(increase({either(f'slurm_scheduler_jobs_{what}', f'slurm_sdiag_jobs_{what}')}[10m])))"
         return Query(expr, "cancelled" if what == "canceled" else what)
 
     states = f'sum(partition:slurm_nodes:sum{{{PARTITION}, state=~"%s"}}) or vector(0)'
     free = f"sum(partition:slurm_gpus:sum{{{PARTITION}}}) - sum(partition:slurm_gpus_allocated:sum{{{PARTITION}}})"
     twice = "A node that is in several of the chosen partitions counts in each."
-    by_user = f"sum by (user) (slurm_user_%s{{{CLUSTER}}})"
-    by_account = f"sum by (account) (slurm_account_%s{{{CLUSTER}}})"
+
+    def load_of(kind: str, what: str, native: str = "") -> str:
+        """Of slurm_exporter or, under Slurm's own names, of Slurm itself; a cluster has either."""
+        own = "username" if kind == "user" else kind
+        values = [f"slurm_{kind}_{what}{{{CLUSTER}}}"] + ([f"slurm_{kind}_{native}{{{CLUSTER}}}"] if native else [])
+        either = " or ".join(values)
+        return (
+            f"sum by ({kind}) ("
+            + (f'label_replace({either}, "{kind}", "$1", "{own}", "(.+)")' if own != kind else either)
+            + ")"
+        )
+
     by_node = f"max by (node) (slurm_node_%s{{{PARTITION}}})"
     return dashboard(
         "slurm",
@@ -849,16 +880,16 @@ def slurm() -> Json:
                 ],
             ),
             Row(
-                "Users and accounts (only where slurm_exporter runs, not from Slurm's own metrics)",
+                "Users and accounts",
                 [
                     table(
                         "Users",
                         "user",
                         Column("User", label="user"),
-                        Column("Jobs running", by_user % "jobs_running", unit="none"),
-                        Column("Jobs waiting", by_user % "jobs_pending", unit="none"),
-                        Column("CPUs", by_user % "cpus_running", unit="none"),
-                        Column("GPUs", by_user % "gpus_running", unit="none"),
+                        Column("Jobs running", load_of("user", "jobs_running"), unit="none"),
+                        Column("Jobs waiting", load_of("user", "jobs_pending"), unit="none"),
+                        Column("CPUs", load_of("user", "cpus_running", "jobs_cpus_alloc"), unit="none"),
+                        Column("GPUs", load_of("user", "gpus_running", "jobs_gpus_alloc"), unit="none"),
                         width=8,
                         height=8,
                         description="GPUs only where Slurm counts them: AccountingStorageTRES=gres/gpu.",
@@ -867,10 +898,10 @@ def slurm() -> Json:
                         "Accounts",
                         "account",
                         Column("Account", label="account"),
-                        Column("Jobs running", by_account % "jobs_running", unit="none"),
-                        Column("Jobs waiting", by_account % "jobs_pending", unit="none"),
-                        Column("CPUs", by_account % "cpus_running", unit="none"),
-                        Column("GPUs", by_account % "gpus_running", unit="none"),
+                        Column("Jobs running", load_of("account", "jobs_running"), unit="none"),
+                        Column("Jobs waiting", load_of("account", "jobs_pending"), unit="none"),
+                        Column("CPUs", load_of("account", "cpus_running", "jobs_cpus_alloc"), unit="none"),
+                        Column("GPUs", load_of("account", "gpus_running", "jobs_gpus_alloc"), unit="none"),
                         width=8,
                         height=8,
                         description="GPUs only where Slurm counts them: AccountingStorageTRES=gres/gpu.",
@@ -1095,11 +1126,11 @@ def fsx() -> Json:
                     number("Free", f"sum({available})", "bytes", width=4, decimals=1),
                     number(
                         "First one full in",
-                        f"min({available} / clamp_min(-max by (mountpoint) ({growth}), 1))",
+                        f"clamp_max(min({available} / clamp_min(-max by (mountpoint) ({growth}), 1)), 315360000)",
                         "s",
                         width=4,
                         decimals=0,
-                        description="If it goes on as in the last six hours.",
+                        description="If it goes on as in the last six hours. Ten years stand for never.",
                     ),
                     number(
                         "Most files",

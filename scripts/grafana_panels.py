@@ -79,9 +79,9 @@ def panel(kind: str, title: str, queries: list[Json], width: int, height: int, *
 
 
 def named(pattern: str, **properties: Any) -> Json:
-    """What is special about the series whose names match a pattern."""
+    """What is special about the series whose names match a pattern. Without slashes it would be a whole name."""
     return {
-        "matcher": {"id": "byRegexp", "options": pattern},
+        "matcher": {"id": "byRegexp", "options": f"/{pattern}/"},
         "properties": [{"id": name, "value": value} for name, value in properties.items()],
     }
 
@@ -89,6 +89,8 @@ def named(pattern: str, **properties: Any) -> Json:
 def lines(title: str, *queries: Query, unit: str = "short", width: int = 8, **options: Any) -> Json:
     """Lines over time. `stack` piles them up, and `mirror` draws those of its pattern downwards."""
     stack, mirror = options.get("stack", False), options.get("mirror", "")
+    # What lies below the lines of many nodes or GPUs adds up to a wall.
+    few = not any("{{pc_node}}" in query.legend for query in queries)
     limits = options.get("limits", ())
     defaults: Json = {
         "unit": unit,
@@ -98,7 +100,7 @@ def lines(title: str, *queries: Query, unit: str = "short", width: int = 8, **op
             "drawStyle": "line",
             "lineInterpolation": "linear",
             "lineWidth": 1,
-            "fillOpacity": 60 if stack else 10,
+            "fillOpacity": 60 if stack else 10 * few,
             "gradientMode": "none" if stack else "opacity",
             "showPoints": "never",
             "spanNulls": False,

@@ -589,6 +589,7 @@ class Sandbox:
         print(f"  {'aws':<16} {self.endpoint}")
         print(f"  {'mirror':<16} http://{services['mirror']['address']}/")
         print(f"  {'registry':<16} http://{services['registry']['address']}:5000/v2/")
+        print(f"  {'amp':<16} http://{services['amp']['address']}:9090")
 
     def destroy(self) -> None:
         """Remove every trace of the running sandbox. Images and the mirror's files stay, as a cache."""

@@ -12,6 +12,12 @@ report=$root/var/lib/pcluster-postboot/report.json
 # ParallelCluster's own proxy, of which only login shells know.
 # shellcheck source=/dev/null
 if [ -r "$root/etc/profile.d/proxy.sh" ]; then . "$root/etc/profile.d/proxy.sh"; fi
+# Without a region the AWS CLI asks an endpoint of us-east-1, to which there may be no way.
+file=$root/etc/parallelcluster/cfnconfig
+if [ -z "${AWS_REGION:-}${AWS_DEFAULT_REGION:-}" ] && [ -r "$file" ]; then
+  region=$(sed -n "s/^cfn_region=[\"']*\([a-z0-9-]*\).*/\1/p" "$file")
+  if [ "$region" ]; then export AWS_DEFAULT_REGION="$region"; fi
+fi
 
 mkdir -p "$opt" && here=$(mktemp -d "$opt/.fleet.XXXXXX") || exit 1
 trap 'rm -rf "$here"' EXIT
@@ -33,9 +39,10 @@ fail() {
   answer 1
 }
 
-# bootstrap.sh is trusted because the bundle is: a bundle that is installed was verified, and holds the one that belongs to it.
+# bootstrap.sh is trusted because the bundle is: a bundle that is installed as a whole was verified, and holds the one that belongs to it.
 bundle=$url
-script=$(find "$opt" -mindepth 2 -maxdepth 2 -path "*-$(echo "$sha256" | cut -c 1-12)/bootstrap.sh")
+script=$(find "$opt" -mindepth 2 -maxdepth 2 -path "*-$(echo "$sha256" | cut -c 1-12)/.complete")
+script=${script:+${script%.complete}bootstrap.sh}
 if [ -z "$script" ]; then
   bundle=$here/bundle.tar.gz
   script=$here/bootstrap.sh

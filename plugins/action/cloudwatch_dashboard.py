@@ -57,6 +57,13 @@ class ActionModule(ActionBase):
             return {**result, "failed": True, "msg": str(error)}
 
 
+def console(region: str) -> str:
+    """Return the host of AWS' console for a region."""
+    if region.startswith("cn-"):
+        return f"{region}.console.amazonaws.cn"
+    return "console.amazonaws-us-gov.com" if region.startswith("us-gov-") else f"{region}.console.aws.amazon.com"
+
+
 def apply(make: Any, args: dict[str, Any], check: bool) -> dict[str, Any]:
     """Do what is asked for; `make` returns a client for a service in a region."""
     name, region = args["cluster"], args["region"]
@@ -82,7 +89,7 @@ def apply(make: Any, args: dict[str, Any], check: bool) -> dict[str, Any]:
         body = dashboards.build(cluster, kind) if args["state"] == "present" else None
         if body is not None:
             urls[dashboard] = (
-                f"https://{region}.console.aws.amazon.com/cloudwatch/home?region={region}#dashboards/dashboard/{dashboard}"
+                f"https://{console(region)}/cloudwatch/home?region={region}#dashboards/dashboard/{dashboard}"
             )
         if there == body:
             continue

@@ -14,7 +14,7 @@ import os
 import shutil
 import tarfile
 from collections.abc import Iterator, Mapping
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _bundle_collection as collection
 from ansible_collections.pcluster.postboot.plugins.module_utils import _bundle_wheels as wheels
@@ -94,9 +94,9 @@ class _Sink(io.RawIOBase):
 
 def build(request: Request) -> Outcome:
     """Build the bundle, and put it where it stays."""
+    variables, warnings = _variables(request)
     found = collection.read_collection(request.collection)
     store = wheels.Store(os.path.join(request.dest, ".wheels"))
-    variables, warnings = _variables(request)
     with _workplace(request) as folder:
         paths, fetched = _wheels(request, store)
         told = Outcome(True, "", found.version, "", "", 0, [], fetched, variables.folder, warnings)
@@ -210,14 +210,21 @@ class _Variables(NamedTuple):
 def _variables(request: Request) -> tuple[_Variables, list[str]]:
     """Return the user's own variables, as they are, and what to know about them."""
     folder = request.group_vars
+    warnings: list[str] = []
     if folder is None:
-        beside = [os.path.join(_folder_of(source), "group_vars") for source in request.inventories if "," not in source]
-        there = sorted({os.path.realpath(path) for path in beside if os.path.isdir(path)})
+        beside = [_folder_of(source) for source in request.inventories if "," not in source]
+        warnings = [
+            f"{path}/host_vars does not come along: on itself each node is localhost, so use group_vars"
+            for path in sorted({os.path.realpath(path) for path in beside})
+            if os.path.isdir(os.path.join(path, "host_vars"))
+        ]
+        paths = [os.path.join(path, "group_vars") for path in beside]
+        there = sorted({os.path.realpath(path) for path in paths if os.path.isdir(path)})
         if len(there) > 1:
             raise BundleError(f"{', '.join(there)} lie each beside an inventory: set publish_group_vars to one of them")
         folder = there[0] if there else ""
     if not folder:
-        return _Variables("", {}), []
+        return _Variables("", {}), warnings
     if not os.path.isdir(folder):
         raise BundleError(f"publish_group_vars is {folder}, which is no directory; needed: one as beside an inventory")
     read: dict[str, bytes] = {}
@@ -226,10 +233,41 @@ def _variables(request: Request) -> tuple[_Variables, list[str]]:
         for name in names:
             if not name.startswith(".") and not name.endswith("~"):  # Ansible passes over these too
                 path = os.path.join(top, name)
-                read[f"inventory/group_vars/{os.path.relpath(path, folder)}"] = _read(path)
-    locked = sorted(name for name, content in read.items() if b"$ANSIBLE_VAULT" in content)
-    warnings = [f"{', '.join(locked)}: encrypted, and no node has the password by itself"] if locked else []
-    return _Variables(folder, {name: Member(content, 0o600) for name, content in read.items()}), warnings
+                read[os.path.relpath(path, folder)] = _read(path)
+    locked = [f"{folder}/{name}{what}" for name in sorted(read) for what in _encrypted(read[name])]
+    if locked:
+        raise BundleError(
+            f"{', '.join(locked)}: encrypted by ansible-vault, whose password no node has; needed: the secret where a "
+            "node reads it by itself (AWS Secrets Manager or a file of the node, which the role's variables *_secret "
+            "and *_file name), or publish_group_vars without it"
+        )
+    members = {f"inventory/group_vars/{name}": Member(content, 0o600) for name, content in read.items()}
+    return _Variables(folder, members), warnings
+
+
+def _encrypted(content: bytes) -> list[str]:
+    """Return which variables of a file ansible-vault has encrypted; an empty word is the whole file."""
+    if content.startswith(b"$ANSIBLE_VAULT;"):
+        return [""]
+    if b"$ANSIBLE_VAULT;" not in content:
+        return []
+    # Not at the top: Ansible has it wherever this runs, but whoever only imports this module may not.
+    import yaml
+
+    try:
+        return [f" ({name})" for name in _vaulted(yaml.compose(content, Loader=yaml.SafeLoader))]
+    except yaml.YAMLError:
+        return [""]
+
+
+def _vaulted(node: Any, name: str = "") -> Iterator[str]:
+    """Yield the names of the values with the tag !vault below a node of YAML."""
+    if getattr(node, "tag", "") == "!vault":
+        yield name
+    elif isinstance(getattr(node, "value", None), list):
+        for number, part in enumerate(node.value):
+            key, value = part if isinstance(part, tuple) else (None, part)
+            yield from _vaulted(value, f"{name}.{key.value}".lstrip(".") if key else f"{name}[{number}]")
 
 
 def _folder_of(source: str) -> str:

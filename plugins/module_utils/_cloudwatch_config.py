@@ -195,7 +195,7 @@ def _plugins(wanted: Wanted, efa: bool, rollup: bool) -> dict[str, Any]:
             part["resources"] = ["*"]
         if rollup and plugin in _OF_DEVICES:
             names = [one["name"] if isinstance(one, Mapping) else one for one in measurement]
-            part["drop_original_metrics"] = [keys.metric_name(plugin, name) for name in names]
+            part["drop_original_metrics"] = [keys.drop_name(plugin, name) for name in names]
         found[plugin] = part
     return found
 

@@ -216,6 +216,14 @@ def metric_name(plugin: str, measurement: str) -> str:
     return f"{REAL_NAMES.get(plugin, plugin)}_{bare(plugin, measurement)}"
 
 
+def drop_name(plugin: str, measurement: str) -> str:
+    """Return the name by which a plugin's drop_original_metrics knows a measurement.
+
+    The agent puts the plugin's real name before every one in which it does not find the name of the configuration.
+    """
+    return bare(plugin, measurement) if plugin in REAL_NAMES else metric_name(plugin, measurement)
+
+
 def unknown(what: str, name: str, known: Iterator[str] | list[str]) -> str:
     """Say that a name is none of those that are known, and which of them may be meant."""
     names = sorted(known)

@@ -26,6 +26,7 @@ EXPORTER = f"{LEGACY}-exporter"
 UNIT = "nvidia-dcgm.service"
 PROGRAMS = {"dcgm": "/usr/bin/dcgmi", "exporter": "/usr/bin/dcgm-exporter"}
 ADDRESS = ("127.0.0.1", 5555)
+ENGINE_LOG = "/var/log/nv-hostengine.log"  # the journal has little more than its start
 APT_SOURCES = "/etc/apt"
 _CUDAS = ("11", "12", "13")
 # The oldest driver of each of CUDA's major versions, as NVIDIA's compatibility tables have them.
@@ -236,7 +237,8 @@ def see(gpus: int, url: str, wait: float) -> Seen:
     """Return what is seen once it is all of the node's GPUs; raise what is wrong when the time is over."""
     ask: Callable[[], Seen] = (lambda: scraped(url)) if url else discovered
     who = f"the exporter at {url} has metrics of" if url else "DCGM sees"
-    where = f"'journalctl -u {'nvidia-dcgm-exporter' if url else 'nvidia-dcgm'}' and 'nvidia-smi'"
+    unit = "'journalctl -u nvidia-dcgm-exporter'" if url else f"'journalctl -u nvidia-dcgm', {ENGINE_LOG}"
+    where = f"{unit} and 'nvidia-smi'"
     deadline = time.monotonic() + wait
     while True:
         try:

@@ -1,6 +1,6 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The password of Grafana's admin: where it comes from, the file that keeps it, and whether Grafana takes it.
+"""The password of Grafana's admin: where it comes from, the file that keeps it, and whether Grafana takes it and works.
 
 Grafana reads the file only when it makes its database. With a database that is older, or with another password, it is
 told by its own command line program.
@@ -23,12 +23,14 @@ from ansible_collections.pcluster.postboot.plugins.module_utils import _grafana,
 LONG_ENOUGH = 8
 # Grafana's own, and those that others have made everybody know.
 KNOWN = {"admin", "grafana", "Grafana4PC!", "password", "prom-operator", "changeme", "strongpassword"}
-ADMIN = "admin"
 HOME = "/usr/share/grafana"
 USER = "grafana"
+# Since 13.2 Prometheus is a plugin that packages bring there, and that Grafana does not run without.
+BUNDLED = "/var/lib/grafana/plugins-bundled"
 PROGRAM: Sequence[str] = (f"{HOME}/bin/grafana", "cli", f"--homepath={HOME}", "--config=/etc/grafana/grafana.ini")
 SECONDS = 60.0
 PAUSE = 5.0
+TRIES = 5  # a data source's plugin is a process of its own, which starts after Grafana
 
 
 class AdminError(Exception):
@@ -47,6 +49,8 @@ class Request(NamedTuple):
     secret: str = ""
     region: str = ""
     url: str = ""
+    user: str = "admin"
+    datasource: str = ""
     group: str = "grafana"
     check: bool = False
 
@@ -122,12 +126,32 @@ def put(path: str, password: str, group: int) -> None:
     os.chmod(path, 0o640)
 
 
-def accepted(url: str, password: str) -> bool:
+def client(request: Request, password: str) -> _grafana.Client:
+    return _grafana.Client(request.url, _grafana.basic(request.user, password), source="grafana_listen_address")
+
+
+def accepted(request: Request, password: str) -> bool:
     """Ask Grafana whether this is its admin's password. After five refusals it lets nobody in for a while."""
-    answer = _grafana.Client(url, _grafana.basic(ADMIN, password), source="grafana_listen_address").ask("GET", "user")
+    answer = client(request, password).ask("GET", "user")
     if answer.status not in (200, 401):
-        raise AdminError(f"{url}/api/user answers {answer.why()}; needed: 200 or 401; see journalctl -u grafana-server")
+        raise AdminError(
+            f"{request.url}/api/user answers {answer.why()}; needed: 200 or 401; see journalctl -u grafana-server"
+        )
     return answer.status == 200
+
+
+def reaches(request: Request, password: str) -> None:
+    """Have Grafana ask its data source. Without that it runs, and each of its dashboards is empty."""
+    grafana = client(request, password)
+    for tries in range(TRIES):
+        answer = grafana.ask("GET", f"datasources/uid/{request.datasource}/health")
+        if answer.status == 200:
+            return
+        time.sleep(PAUSE if tries < TRIES - 1 else 0)
+    raise AdminError(
+        f"Grafana runs, and its data source {request.datasource} does not work: {answer.why()}; does Prometheus answer "
+        f"at grafana_prometheus_url, and is its plugin in {BUNDLED}? See journalctl -u grafana-server"
+    )
 
 
 def reset(password: str) -> None:
@@ -158,15 +182,15 @@ def reset(password: str) -> None:
 
 def log_in(request: Request, password: str, actions: list[str]) -> None:
     """Make Grafana take the password, if it does not."""
-    if accepted(request.url, password):
+    if accepted(request, password):
         return
     actions.append("reset")
     if request.check:
         return
     reset(password)
-    if not accepted(request.url, password):
+    if not accepted(request, password):
         time.sleep(PAUSE)  # its users are cached for a moment
-        if not accepted(request.url, password):
+        if not accepted(request, password):
             raise AdminError(
                 f"{request.url} refuses its admin's password though it was just set; is [auth.basic] switched off in "
                 "grafana_settings, or were there five wrong passwords in the last five minutes?"
@@ -192,6 +216,8 @@ def apply(request: Request) -> Outcome:
     if request.url and not (request.check and actions):
         try:
             log_in(request, password, actions)
+            if request.datasource and not (request.check and actions):
+                reaches(request, password)
         except _grafana.GrafanaError as error:
             raise AdminError(str(error)) from error
     return Outcome(actions, origin)

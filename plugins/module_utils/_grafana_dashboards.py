@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.parse
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,8 +15,12 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._grafana import 
 Json = dict[str, Any]
 PROMETHEUS = "prometheus"
 AMAZON = "grafana-amazonprometheus-datasource"
-# From this version on Grafana signs requests in a plugin of its own, and shows it wherever Prometheus is asked for.
-AMAZON_SINCE = 12
+# From 12 on Grafana signs requests in a plugin of its own, and shows it wherever Prometheus is asked for; from 13 on it
+# signs only there.
+AMAZON_SINCE, AMAZON_ALWAYS = 12, 13
+# In Amazon Managed Grafana a workspace's own role is this provider; elsewhere Grafana allows the SDK's default chain.
+WORKSPACE_ROLE, DEFAULT_CHAIN = "ec2_iam_role", "default"
+_MANAGED = re.compile(r"https://[\w-]+\.grafana-workspace\.[\w-]+\.amazonaws\.com(\.cn)?(/|$)")
 # What Grafana says of a dashboard, and nobody gave it.
 _ITS_OWN = ("id", "version", "schemaVersion", "iteration")
 
@@ -30,6 +35,7 @@ class Source(NamedTuple):
     region: str = ""
     role: str = ""
     interval: str = "60s"
+    auth: str = "auto"
 
 
 class Request(NamedTuple):
@@ -52,7 +58,12 @@ class Change(NamedTuple):
 
 
 def differs(wanted: Any, found: Any) -> bool:
-    """Say whether something that is wanted is not so. What Grafana has beyond that does not matter."""
+    """Say whether something that is wanted is not so. What Grafana has beyond that does not matter.
+
+    From 12 on it brings a dashboard to its own schema, and leaves out what is empty, null or false.
+    """
+    if found is None:
+        return bool(wanted)
     if isinstance(wanted, dict):
         if not isinstance(found, dict):
             return True
@@ -114,14 +125,26 @@ class Importer:
         health = self.client.ask("GET", "health")
         version = str((health.said or {}).get("version", "")) if isinstance(health.said, dict) else ""
         major = version.partition(".")[0]
-        return PROMETHEUS if major.isdigit() and int(major) < AMAZON_SINCE else AMAZON
+        if major.isdigit() and not AMAZON_SINCE <= int(major) < AMAZON_ALWAYS:
+            return PROMETHEUS if int(major) < AMAZON_SINCE else AMAZON
+        return PROMETHEUS if self.client.ask("GET", f"plugins/{AMAZON}/settings").status == 404 else AMAZON
+
+    def auth(self, source: Source, found: Json) -> str:
+        """Return where Grafana takes its credentials from. What somebody has chosen in Grafana stays."""
+        if source.auth != "auto":
+            return source.auth
+        chosen = (found.get("jsonData") or {}).get("sigV4AuthType")
+        return chosen or (WORKSPACE_ROLE if _MANAGED.match(self.client.url) else DEFAULT_CHAIN)
 
     def source(self, source: Source) -> None:
         """Make the data source, or correct it."""
         what = f"data source {source.name!r}"
+        path = f"datasources/uid/{quoted(source.uid)}"
+        answer = expect(self.client.ask("GET", path), what, 200, 404)
+        found: Json = answer.said if answer.status == 200 else {}
         settings: Json = {"httpMethod": "POST", "timeInterval": source.interval}
         if source.region:
-            settings.update(sigV4Auth=True, sigV4AuthType="default", sigV4Region=source.region)
+            settings.update(sigV4Auth=True, sigV4AuthType=self.auth(source, found), sigV4Region=source.region)
             if source.role:
                 settings["sigV4AssumeRoleArn"] = source.role
         wanted: Json = {
@@ -132,12 +155,9 @@ class Importer:
             "url": source.url,
             "jsonData": settings,
         }
-        path = f"datasources/uid/{quoted(source.uid)}"
-        answer = expect(self.client.ask("GET", path), what, 200, 404)
-        if answer.status == 404:
+        if not found:
             self._send(Change(what, "created", "", shown(wanted)), "POST", "datasources", wanted)
             return
-        found = answer.said
         if not differs(wanted, found):
             return
         if found.get("readOnly"):

@@ -150,7 +150,7 @@ class Release:
         if code == "NoSuchBucket":
             return ReleaseError(_no_bucket(to))
         if code in _DENIED:
-            return ReleaseError(f"{action} is denied to you on arn:aws:s3:::{to.bucket}/{to.key} ({error})")
+            return ReleaseError(f"{action} is denied to you on {to} ({error})")
         return ReleaseError(f"{to}: {error}")
 
 

@@ -260,7 +260,14 @@ def refusal(request: Request, keys: Keys, environment: Environment) -> tuple[str
         said = f"{error.code} {error.reason} ({_message_of(text)})"
         what = f"sts:AssumeRole of {request.role_arn}" if error.url != request.write_url else request.write_url
         # A 400 is about the empty write itself; 429 and 5xx pass.
-        return (f"{what} says {said}", "") if error.code in (401, 403, 404) else ("", f"{what} says {said}")
+        if error.code not in (401, 403, 404):
+            return "", f"{what} says {said}"
+        do = "allow aps:RemoteWrite on the workspace"
+        if error.code == 404:
+            do = "correct prometheus_amp_workspace or prometheus_amp_region"
+        elif error.url != request.write_url:
+            do = "allow the instance's role to assume it (sts:AssumeRole), and let its trust policy name that role"
+        return f"{what} says {said}; {do}", ""
     except (OSError, http.client.HTTPException) as error:
         return "", f"{request.write_url} gives no answer: {getattr(error, 'reason', error)}"
 
@@ -341,9 +348,7 @@ def apply(request: Request) -> Outcome:
     if found.keys and request.write_url:
         refused, silent = refusal(request, found.keys, environment)
         if refused:
-            raise CredentialsError(
-                f"{request.needed_for}: AWS refuses {found.source}: {refused}; allow aps:RemoteWrite on the workspace"
-            )
+            raise CredentialsError(f"{request.needed_for}: AWS refuses {found.source}: {refused}")
         if silent:
             warnings.append(f"{request.needed_for}: whether AWS accepts the credentials is not known: {silent}")
     return Outcome(found.source, actions, diff, warnings)

@@ -19,7 +19,9 @@ SAFE = (25, 11, 5)
 PLUGIN = "metrics/openmetrics"
 SETTING = f"CustomSlurmSettings: [{{MetricsType: {PLUGIN}}}]"
 PARTS = ("jobs", "nodes", "partitions", "scheduler")
+USERS = "jobs-users-accts"
 _ANSWER_LIMIT = 64 * 1024
+_LOOK_AT = "see 'systemctl status slurmctld munge' and /var/log/slurmctld.log"
 
 
 class SlurmError(Exception):
@@ -37,6 +39,7 @@ class Request(NamedTuple):
     exporter_address: str = "127.0.0.1:9341"
     address: str = "127.0.0.1"
     interval: str = "60s"
+    users: bool = True
     timeout: float = 10
 
 
@@ -83,13 +86,14 @@ def read_config(prefix: str, seconds: float) -> dict[str, str]:
             env={**os.environ, "PATH": path, "LC_ALL": "C"},
         )
     except subprocess.TimeoutExpired as error:
-        raise SlurmError(f"'{program} show config' gave no answer within {seconds:g} s: is slurmctld up?") from error
+        raise SlurmError(f"'{program} show config' gave no answer within {seconds:g} s; {_LOOK_AT}") from error
     except OSError as error:
         raise SlurmError(f"{program} cannot be run: {error.strerror}") from error
     settings = parse_config(done.stdout)
     if done.returncode or not version_of(settings.get("slurm_version", "")):
         said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[0]
-        raise SlurmError(f"'{program} show config' told no SLURM_VERSION, it ended with {done.returncode}: {said}")
+        wrong = f"told no SLURM_VERSION, it ended with {done.returncode}: {said}"
+        raise SlurmError(f"'{program} show config' {wrong}; {_LOOK_AT}")
     return settings
 
 
@@ -147,7 +151,7 @@ def find(request: Request) -> Outcome:
     else:
         source, summary = "native", f"slurmctld's own metrics (Slurm {version})"
         address = f"{request.address}:{_port_of(settings)}"
-        targets = [_target(request, address, part) for part in PARTS]
+        targets = [_target(request, address, part) for part in (*PARTS, *([USERS] if request.users else []))]
     storage = settings.get("accountingstoragetype", "")
     accounting = bool(storage) and not storage.endswith("/none")
     return Outcome(source, version, reason, summary, accounting, targets)

@@ -607,7 +607,7 @@ def _wait(request: Request, changed: bool) -> dict[str, str]:
             raise _failure(request, status, None)
         if settled and status.get("ReloadResult") not in ("success", "", None):
             raise UnitError(
-                f"{name} could not reload: result {status['ReloadResult']}; its last lines are in 'journal'",
+                f"{name} could not reload: result {status['ReloadResult']}; {_look_at(request, status)}",
                 journal_of(name),
             )
         if state == "active" and settled:
@@ -634,6 +634,12 @@ def _same_process(name: str, identity: str) -> bool:
     return status.get("ActiveState") == "active" and f"{status.get('MainPID')} {status.get('NRestarts')}" == identity
 
 
+def _look_at(request: Request, status: dict[str, str]) -> str:
+    """Return where to look: the unit's journal, and its file."""
+    file = status.get("FragmentPath")
+    return f"see 'journalctl -u {request.name}'{f' and {file}' if file else ''}"
+
+
 def _failure(request: Request, status: dict[str, str], answer: str | None) -> UnitError:
     name = request.name
     if status.get("ConditionResult") == "no" and status.get("ConditionTimestampMonotonic", "0") != "0":
@@ -641,7 +647,7 @@ def _failure(request: Request, status: dict[str, str], answer: str | None) -> Un
     if answer is not None:
         return UnitError(
             f"{name} is active, but {request.wait_url} gave no 2xx answer within {request.wait_seconds:g} s: {answer}; "
-            "its last lines are in 'journal'",
+            f"{_look_at(request, status)}",
             journal_of(name),
         )
     code = status.get("ExecMainStatus", "0")
@@ -653,8 +659,9 @@ def _failure(request: Request, status: dict[str, str], answer: str | None) -> Un
         parts.append(f"exit status {code}" + (f" ({meaning})" if meaning else ""))
     if status.get("NRestarts", "0") not in ("", "0"):
         parts.append(f"{status['NRestarts']} restart(s)")
+    goal = f"to answer at {request.wait_url}" if request.wait_url else "and stay so"
     return UnitError(
-        f"{name} did not come up and stay so within {request.wait_seconds:g} s: {', '.join(parts)}; "
-        "its last lines are in 'journal'",
+        f"{name} did not come up {goal} within {request.wait_seconds:g} s: {', '.join(parts)}; "
+        f"{_look_at(request, status)}",
         journal_of(name),
     )

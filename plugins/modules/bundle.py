@@ -52,7 +52,8 @@ options:
     default: [x86_64, aarch64]
   group_vars:
     description:
-      - A directory with the user's variables. Empty is none.
+      - A directory with the user's variables. Empty is none. What ansible-vault has encrypted is an error, because no
+        node has the password.
       - By default the C(group_vars) beside one of O(inventories), if there is one.
     type: str
   inventories:

@@ -27,7 +27,8 @@ options:
     type: path
     required: true
   parameters:
-    description: Its parameters.
+    description:
+      - Its parameters. One that is not given stays as the stack has it, and is the template's default in a new one.
     type: dict
     default: {}
   capabilities:
@@ -36,7 +37,7 @@ options:
     elements: str
     default: [CAPABILITY_IAM]
   tags:
-    description: Tags of the stack, which its resources get.
+    description: Tags of the stack, which its resources get. Without any, those that it has stay.
     type: dict
     default: {}
   protect:

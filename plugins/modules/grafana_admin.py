@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: grafana_admin
-short_description: Keep the password of Grafana's admin, and make Grafana take it
+short_description: Keep the password of Grafana's admin, make Grafana take it, and see that Grafana works
 version_added: 0.1.0
 description:
   - Keeps the password in a file that only root and Grafana can read, and that Grafana reads when it makes its database.
@@ -53,6 +53,16 @@ options:
       - It is asked on every run.
     type: str
     default: ""
+  user:
+    description:
+      - The admin's name, which is C(admin_user) in Grafana's settings.
+    type: str
+    default: admin
+  datasource:
+    description:
+      - Identifier of a data source that Grafana has to reach, once it takes the password.
+    type: str
+    default: ""
 extends_documentation_fragment:
   - pcluster.postboot.attributes
   - pcluster.postboot.attributes.linux
@@ -73,6 +83,7 @@ EXAMPLES = r"""
     secret: my-cluster/grafana
     region: us-east-2
     url: http://127.0.0.1:3000
+    datasource: pcluster-prometheus
 """
 
 RETURN = r"""
@@ -106,6 +117,8 @@ def main() -> None:
             "secret": {"type": "str", "default": "", "no_log": False},
             "region": {"type": "str", "default": ""},
             "url": {"type": "str", "default": ""},
+            "user": {"type": "str", "default": "admin"},
+            "datasource": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )

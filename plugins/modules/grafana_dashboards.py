@@ -84,7 +84,7 @@ options:
       type:
         description:
           - Grafana's type for it. V(auto) is V(prometheus), or with O(datasource.sigv4_region)
-            V(grafana-amazonprometheus-datasource) from Grafana 12 on.
+            V(grafana-amazonprometheus-datasource) from Grafana 13 on, and in Grafana 12 where it has that plugin.
         type: str
         default: auto
       sigv4_region:
@@ -92,6 +92,13 @@ options:
           - The workspace's region, where Grafana shall sign its requests.
         type: str
         default: ""
+      sigv4_auth:
+        description:
+          - Where Grafana takes its credentials from, in its own words, such as V(ec2_iam_role), V(default) or V(keys).
+            V(auto) is the workspace's own role in Amazon Managed Grafana, and the default chain of AWS' SDK elsewhere;
+            a data source that is there keeps its own.
+        type: str
+        default: auto
       role_arn:
         description:
           - A role that Grafana shall assume for that.
@@ -210,6 +217,7 @@ def main() -> None:
                     "url": {"type": "str", "required": True},
                     "type": {"type": "str", "default": "auto"},
                     "sigv4_region": text,
+                    "sigv4_auth": {"type": "str", "default": "auto"},
                     "role_arn": text,
                     "scrape_interval": {"type": "str", "default": "60s"},
                 },
@@ -233,6 +241,7 @@ def main() -> None:
             given["sigv4_region"],
             given["role_arn"],
             given["scrape_interval"],
+            given["sigv4_auth"],
         )
         request = _grafana_dashboards.Request(
             [dashboard(path) for path in params["dashboards"]],

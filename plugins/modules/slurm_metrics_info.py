@@ -35,6 +35,10 @@ options:
     description: How often Prometheus is to scrape them.
     type: str
     default: 60s
+  users:
+    description: Whether slurmctld's own metrics of each user and account are among them.
+    type: bool
+    default: true
   address:
     description: Where slurmctld answers.
     type: str
@@ -106,6 +110,7 @@ def main() -> None:
             "source": {"type": "str", "choices": ["auto", "native", "exporter"], "default": "auto"},
             "exporter_address": {"type": "str", "default": "127.0.0.1:9341"},
             "interval": {"type": "str", "default": "60s"},
+            "users": {"type": "bool", "default": True},
             "address": {"type": "str", "default": "127.0.0.1"},
             "timeout": {"type": "float", "default": 10},
         },

@@ -13,6 +13,7 @@ import yaml
 
 _BUSY = ("CREATING", "UPDATING", "DELETING")
 _SECONDS = 60
+_ATTEMPTS = 5
 
 
 class AmpError(Exception):
@@ -57,18 +58,28 @@ def merged(files: Sequence[Mapping[str, str]]) -> str:
 def put(
     client: Any, workspace: str, name: str, rules: str, check: bool, pause: Callable[[float], None] = time.sleep
 ) -> Outcome:
-    """Have one namespace hold the rules, and wait until the workspace has taken them."""
+    """Have one namespace hold the rules, and wait until the workspace has taken them.
+
+    Clusters that share a workspace share the namespace, so others may be at it: they are waited for.
+    """
     groups = len(yaml.safe_load(rules)["groups"])
-    found = _describe(client, workspace, name)
-    before = found["data"] if found else ""
-    failed = bool(found) and found["status"].endswith("_FAILED")
-    if found and not failed and yaml.safe_load(before) == yaml.safe_load(rules):
-        return Outcome(False, before, before, groups)
-    if not check:
+    for _attempt in range(_ATTEMPTS):
+        found = _settled(client, workspace, name, pause)
+        before = found["data"] if found else ""
+        failed = bool(found) and found["status"].endswith("_FAILED")
+        if found and not failed and yaml.safe_load(before) == yaml.safe_load(rules):
+            return Outcome(False, before, before, groups)
+        if check:
+            return Outcome(True, before, rules, groups)
         call = client.put_rule_groups_namespace if found else client.create_rule_groups_namespace
-        call(workspaceId=workspace, name=name, data=rules.encode())
-        _wait(client, workspace, name, pause)
-    return Outcome(True, before, rules, groups)
+        try:
+            call(workspaceId=workspace, name=name, data=rules.encode())
+        except client.exceptions.ConflictException:
+            pause(1)
+            continue
+        _judge(_settled(client, workspace, name, pause), workspace, name)
+        return Outcome(True, before, rules, groups)
+    raise AmpError(f"somebody else keeps changing the rules {name} of workspace {workspace}; run this again")
 
 
 def _describe(client: Any, workspace: str, name: str) -> dict[str, str]:
@@ -78,7 +89,11 @@ def _describe(client: Any, workspace: str, name: str) -> dict[str, str]:
         try:
             client.describe_workspace(workspaceId=workspace)
         except client.exceptions.ResourceNotFoundException:
-            raise AmpError(f"there is no workspace {workspace} in {client.meta.region_name}") from error
+            raise AmpError(
+                f"there is no workspace {workspace} in {client.meta.region_name} that the AWS credentials used here "
+                "can see; if it is another account's, put its rules there from that account, and set "
+                "prometheus_amp_rules_namespace to ''"
+            ) from error
         return {}
     data = answer["data"]
     status = answer.get("status") or {}
@@ -89,15 +104,20 @@ def _describe(client: Any, workspace: str, name: str) -> dict[str, str]:
     }
 
 
-def _wait(client: Any, workspace: str, name: str, pause: Callable[[float], None]) -> None:
+def _settled(client: Any, workspace: str, name: str, pause: Callable[[float], None]) -> dict[str, str]:
+    """Return the namespace once nobody works on it; nothing where there is none."""
     for _second in range(_SECONDS):
         found = _describe(client, workspace, name)
         if found.get("status") not in _BUSY:
-            break
+            return found
         pause(1)
-    else:
+    raise AmpError(f"the workspace {workspace} is still {found['status'].lower()} its rules {name} after {_SECONDS} s")
+
+
+def _judge(found: Mapping[str, str], workspace: str, name: str) -> None:
+    if not found:
         raise AmpError(
-            f"the workspace {workspace} is still {found['status'].lower()} its rules {name} after {_SECONDS} s"
+            f"the workspace {workspace} took the rules {name}, and has none of that name now; run this again"
         )
-    if found.get("status", "").endswith("_FAILED"):
+    if found["status"].endswith("_FAILED"):
         raise AmpError(f"the workspace {workspace} refuses the rules {name}: {found['reason'] or found['status']}")

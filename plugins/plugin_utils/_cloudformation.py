@@ -63,12 +63,23 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_multi_constructor("!", lambda _loader, suffix, _node: suffix)
 
 
+def _parsed(template: str) -> dict[str, Any]:
+    try:
+        return dict(yaml.load(template, Loader=_Loader))
+    except (yaml.YAMLError, TypeError, ValueError) as error:
+        raise StackError(f"the template is none: {error}") from error
+
+
+def parameters_of(template: str) -> set[str]:
+    """Return the names of a template's parameters."""
+    return set(_parsed(template).get("Parameters") or {})
+
+
 def resources_of(template: str) -> dict[str, str]:
     """Return the types of a template's resources."""
     try:
-        found = yaml.load(template, Loader=_Loader)
-        return {name: str(one["Type"]) for name, one in found["Resources"].items()}
-    except (yaml.YAMLError, TypeError, KeyError) as error:
+        return {name: str(one["Type"]) for name, one in _parsed(template)["Resources"].items()}
+    except (AttributeError, TypeError, KeyError) as error:
         raise StackError(f"the template is none: {error}") from error
 
 
@@ -167,17 +178,23 @@ class Stack:
     def _make_change_set(self, kind: str) -> str:
         """Return a change set that can be executed; empty where it would change nothing."""
         wanted = self.wanted
-        answer = self._call(
-            "CreateChangeSet",
-            "create_change_set",
-            StackName=wanted.name,
-            ChangeSetName=f"{PREFIX}{time.time_ns()}",
-            ChangeSetType=kind,
-            TemplateBody=wanted.template,
-            Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in wanted.parameters.items()],
-            Capabilities=list(wanted.capabilities),
-            Tags=[{"Key": key, "Value": value} for key, value in wanted.tags.items()],
-        )
+        there = self._describe() if kind == "UPDATE" else None
+        try:
+            answer = self._call(
+                "CreateChangeSet",
+                "create_change_set",
+                StackName=wanted.name,
+                ChangeSetName=f"{PREFIX}{time.time_ns()}",
+                ChangeSetType=kind,
+                TemplateBody=wanted.template,
+                Parameters=self._parameters(there or {}),
+                Capabilities=list(wanted.capabilities),
+                Tags=[{"Key": key, "Value": value} for key, value in self._tags(there or {}).items()],
+            )
+        except StackError as error:
+            if any(text in str(error).lower() for text in _NO_CHANGES):
+                return ""
+            raise
         name = str(answer["Id"])
         while True:
             found = self._call("DescribeChangeSet", "describe_change_set", ChangeSetName=name)
@@ -195,6 +212,20 @@ class Stack:
         if any(text in reason.lower() for text in _NO_CHANGES):
             return ""
         raise StackError(f"CloudFormation refuses the change of stack {wanted.name}: {reason}")
+
+    def _parameters(self, there: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return those that are given. What a stack has of the others stays, and is not the template's default."""
+        given = self.wanted.parameters
+        kept = {one["ParameterKey"] for one in there.get("Parameters", [])} & parameters_of(self.wanted.template)
+        return [
+            *({"ParameterKey": key, "ParameterValue": value} for key, value in given.items()),
+            *({"ParameterKey": key, "UsePreviousValue": True} for key in sorted(kept - set(given))),
+        ]
+
+    def _tags(self, there: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return those that are given, or else those that the stack has: an empty list would take them away."""
+        kept = {one["Key"]: one["Value"] for one in there.get("Tags", [])}
+        return self.wanted.tags or {key: value for key, value in kept.items() if not key.startswith("aws:")}
 
     def _changes(self, change_set: str) -> Iterator[str]:
         """Yield a line for each resource; one ends with an exclamation mark where what is protected would be lost."""
@@ -241,16 +272,18 @@ class Stack:
     def _dead(self, status: str) -> str:
         """Say what is wrong with a stack that cannot be updated, and what helps."""
         name, region = self.wanted.name, self.wanted.region
-        do = f"aws cloudformation delete-stack --stack-name {name} --region {region}"
-        if status == "UPDATE_ROLLBACK_FAILED":
-            do = f"aws cloudformation continue-update-rollback --stack-name {name} --region {region}"
-        what = {
-            "ROLLBACK_COMPLETE": "its creation failed and was undone",
-            "UPDATE_ROLLBACK_FAILED": "an update failed and could not be undone",
-            "DELETE_FAILED": "it could not be deleted",
-        }.get(status, "an operation failed")
+        # Only where nothing is lost: deleting a stack that has been used deletes what it holds.
+        what, verb = {
+            "CREATE_FAILED": ("its creation failed", "delete-stack"),
+            "ROLLBACK_COMPLETE": ("its creation failed and was undone", "delete-stack"),
+            "ROLLBACK_FAILED": ("its creation failed and could not be undone", "delete-stack"),
+            "DELETE_FAILED": ("it could not be deleted", "delete-stack"),
+            "UPDATE_FAILED": ("an update failed and was not undone", "rollback-stack"),
+            "UPDATE_ROLLBACK_FAILED": ("an update failed and could not be undone", "continue-update-rollback"),
+        }.get(status, ("an operation failed", ""))
+        do = f"run 'aws cloudformation {verb} --stack-name {name} --region {region}'" if verb else "repair it by hand"
         why = self._cause()
-        return f"stack {name} is {status}: {what} ({why}); correct that, run '{do}', and run this again"
+        return f"stack {name} is {status}: {what} ({why}); correct that, {do}, and run this again"
 
 
 def _line(event: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -60,11 +61,20 @@ class Release(NamedTuple):
         """The policy of login nodes, which somebody has to make."""
         return f"arn:{self.partition}:iam::{self.account or '<account>'}:policy/{POLICY}"
 
+    @property
+    def where(self) -> str:
+        return f"{self.base.rstrip('/')}/{self.name}"
+
+    @property
+    def fleet(self) -> str:
+        """The command that brings it to nodes that run."""
+        variables = f"-e fleet_bundle={shlex.quote(self.where)} -e fleet_sha256={self.sha256}"
+        return f"ansible-playbook -i <inventory> pcluster.postboot.fleet {variables}"
+
     def action(self, options: Mapping[str, str]) -> dict[str, Any]:
         """Return the script and its arguments."""
-        where = f"{self.base.rstrip('/')}/{self.name}"
-        pairs = {"--bundle": f"{where}/{ARCHIVE}", "--sha256": self.sha256, **options}
-        return {"Script": f"{where}/{SCRIPT}", "Args": [word for pair in pairs.items() for word in pair]}
+        pairs = {"--bundle": f"{self.where}/{ARCHIVE}", "--sha256": self.sha256, **options}
+        return {"Script": f"{self.where}/{SCRIPT}", "Args": [word for pair in pairs.items() for word in pair]}
 
 
 class Wanted(NamedTuple):
@@ -113,7 +123,7 @@ def sections(release: Release, wanted: Wanted, config: Mapping[str, Any] | None 
         return {**found, "CustomActions": actions, "Iam": iam}
 
     def by_access(iam: dict[str, Any]) -> None:
-        access = iam.setdefault("S3Access", [])
+        access = iam["S3Access"] = list(iam.get("S3Access") or [])
         if not any(_covers(entry, release) for entry in access):
             access.append({"BucketName": release.bucket, "KeyName": release.objects})
 
@@ -165,10 +175,11 @@ def _covers(entry: Mapping[str, Any], release: Release) -> bool:
 
 
 def _add_policies(iam: dict[str, Any], arns: list[str]) -> None:
-    there = [entry.get("Policy") for entry in iam.get("AdditionalIamPolicies", [])]
-    missing = [{"Policy": arn} for arn in arns if arn not in there]
+    there = list(iam.get("AdditionalIamPolicies") or [])
+    known = [entry.get("Policy") for entry in there]
+    missing = [{"Policy": arn} for arn in arns if arn not in known]
     if missing:
-        iam["AdditionalIamPolicies"] = [*iam.get("AdditionalIamPolicies", []), *missing]
+        iam["AdditionalIamPolicies"] = [*there, *missing]
 
 
 class _Dumper(yaml.SafeDumper):
@@ -196,6 +207,7 @@ def render(release: Release, wanted: Wanted, config: Mapping[str, Any] | None = 
         f"HeadNode, LoginNodes: {CONFIGURED} may only be set when the cluster, or the pool, is made. Where it exists,",
         f"  leave {CONFIGURED} there as it is; {UPDATED} does the same during the update that brings it.",
         "SlurmQueues: new nodes have it; QueueUpdateStrategy says what becomes of those that run.",
+        f"Nodes that run get it by SSM Run Command, head nodes first: {release.fleet}",
     ]
     if "LoginNodes" in found and not wanted.login_policy:
         lines.append(f"LoginNodes has no S3Access. Once, make the policy that its Iam names: {_create_policy(release)}")

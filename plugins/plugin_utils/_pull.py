@@ -34,7 +34,7 @@ _ROOT = os.environ.get("PCLUSTER_POSTBOOT_ROOT", "")
 LOG = _ROOT + "/var/log/pcluster-postboot/pull.log"
 LOCK = os.path.join(_run.RUN_DIR, "bootstrap.lock")
 PROGRESS = os.path.join(_run.RUN_DIR, "progress.json")
-HELD = os.path.join(_run.RUN_DIR, "reservation")
+HELD = os.path.join(_run.STATE_DIR, "reservation")  # a reboot does not end it
 UNIT = "pcluster-postboot.service"
 CONFIG = "ansible_collections/pcluster/postboot/roles/pull/files/ansible.cfg"
 SCONTROL = "/opt/slurm/bin/scontrol"
@@ -179,7 +179,9 @@ def run(
         raise
     if cut:
         end(process)
-    return Ended(process.wait(), cut, time.monotonic() - start, error or "".join(tail))
+    # One that not even force has ended, because it waits for a file system, must not hold the boot.
+    code = process.poll() if cut else process.wait()
+    return Ended(-signal.SIGKILL if code is None else code, cut, time.monotonic() - start, error or "".join(tail))
 
 
 def _lines(process: subprocess.Popen[bytes], until: float | None) -> Iterator[str | None]:
@@ -354,8 +356,11 @@ def reserve() -> str:
     except OSError as error:
         return f"the node's name in Slurm is not known: {error}"
     name = f"postboot-{node}"
-    # The note comes first: what is noted and not there is easily released.
-    _run.write_atomically(HELD, name + "\n", 0o644)
+    try:  # The note comes first: what is noted and not there is easily released.
+        os.makedirs(_run.STATE_DIR, mode=0o755, exist_ok=True)
+        _run.write_atomically(HELD, name + "\n", 0o644)
+    except OSError as error:
+        return f"its reservation cannot be noted: {error}"
     words = [f"ReservationName={name}", f"Nodes={node}", "Users=root", "StartTime=now", f"Duration={HOLD_MINUTES}"]
     program(_ROOT + SCONTROL, "delete", f"ReservationName={name}")  # an earlier run's, whose time is nearly over
     code, told = program(_ROOT + SCONTROL, "create", "reservation", *words, "Flags=maint,ignore_jobs")
@@ -416,6 +421,9 @@ def site(args: argparse.Namespace, log: Log, phase: str, seconds: float | None) 
     if check:
         return Verdict(ended.code, f"check mode, nothing was changed: {ended.last}", [], [])
     progress = read(PROGRESS)
+    if ended.cut and progress.get("ended"):  # all was done, and only Ansible itself was not
+        report = progress.get("report") or {}
+        ended = ended._replace(cut=False, code=int(bool(report.get("stopped") or report.get("ended_badly"))))
     if not ended.cut:
         return judge(ended, progress)
     if progress:

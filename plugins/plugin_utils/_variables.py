@@ -25,6 +25,7 @@ _KINDS = {
 }
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 REPORTED = "reported"  # in common_deferred: every component whose failure is only reported
+SERVICE = "pull"  # the component whose service does what is deferred
 DEFERRED = "it comes after the boot (common_deferred)"
 NOARCH = "noarch"  # the key of a checksum that is the same for every architecture, as a source's is
 
@@ -280,7 +281,9 @@ class Checker:
 
     def _waits(self, name: str, plan: Plan) -> bool:
         deferred = self._try("common_deferred", []) or []
-        return self.phase == "boot" and (name in deferred or (REPORTED in deferred and not plan.essential))
+        if self.phase != "boot" or name == SERVICE:
+            return False
+        return name in deferred or (REPORTED in deferred and not plan.essential)
 
     def _check_values(self, name: str, leave_out: Sequence[str] = ()) -> None:
         role = self._roles.get(name)

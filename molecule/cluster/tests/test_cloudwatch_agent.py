@@ -183,10 +183,55 @@ def test_an_agent_that_does_not_stay_up_gets_its_configuration_back(on: On, play
     ships(host, NODE)
 
 
-def take_agent_away(host: Host) -> None:
+def take_agent_away(host: Host, removal: str = "dpkg --purge amazon-cloudwatch-agent") -> None:
     record = "/var/lib/pcluster-postboot/packages/amazon-cloudwatch-agent.json"
-    host.run(f"systemctl stop {UNIT}; dpkg --purge amazon-cloudwatch-agent")
+    host.run(f"systemctl stop {UNIT}; {removal}")
     host.check_output(f"rm -rf {HOME} {record} /etc/systemd/system/{UNIT}.service && systemctl daemon-reload")
+
+
+def give_agent_back(host: Host) -> None:
+    """As the node's first boot has done it, and ParallelCluster after that."""
+    for path in ("opt/aws", "etc/systemd/system"):
+        host.check_output(f"cp -a --no-preserve=ownership /sandbox/node/{path}/. /{path}/")
+    append = f"{HOME}/bin/amazon-cloudwatch-agent-ctl -a append-config -m ec2 -s -c file:{HOME}/etc/{UNIT}.json"
+    host.check_output(f"systemctl daemon-reload && {append}")
+
+
+@pytest.mark.long
+def test_what_an_exporter_shows_arrives(on: On, play: Play) -> None:
+    name = "gpu-st-p5-1"
+    only = ("--limit", name, "--tags", "cloudwatch_agent")
+    wanted = {"host", "gpu", "efa", "prometheus"}
+    try:
+        assert play(*only, *variables(cloudwatch_agent_metrics=sorted(wanted))).returncode == 0
+        wait(lambda: bool(metrics(Namespace="ParallelCluster/main", MetricName="DCGM_FI_PROF_SM_ACTIVE")), 30)
+        found = metrics(Namespace="ParallelCluster/main", MetricName="DCGM_FI_PROF_SM_ACTIVE")
+        assert {dict(one)["gpu"] for _namespace, _metric, one in found} == {str(number) for number in range(8)}
+        assert {dict(one)["NodeName"] for _namespace, _metric, one in found} == {name}
+        # The agent reads it with Prometheus' own parser.
+        told = on(name).check_output(f"cat {HOME}/etc/pcluster-postboot-prometheus.yaml")
+        assert on("head").run("echo %s | promtool check config --syntax-only /dev/stdin", told).rc == 0
+        groups = client("logs").describe_log_groups(logGroupNamePrefix="/pcluster-postboot/main/")["logGroups"]
+        assert [one["logGroupName"] for one in groups] == ["/pcluster-postboot/main/prometheus"]
+    finally:
+        assert play(*only).returncode == 0
+
+
+@pytest.mark.long
+def test_amazon_linux_installs_its_own(on: On, play: Play) -> None:
+    name = "el-cpu-st-c5-1"
+    host, only = on(name), ("--limit", name, "--tags", "cloudwatch_agent")
+    take_agent_away(host, "rpm -e amazon-cloudwatch-agent")
+    try:
+        result = play(*only, *variables(cloudwatch_agent_log_group="/mine"))
+        assert re.search("[1-9] changed, 0 failed", result.stdout), result.stdout[-3000:]
+        assert host.check_output("rpm -q --qf '%{VERSION}' amazon-cloudwatch-agent").startswith("1.")
+        assert host.service(UNIT).is_running
+        assert "0 changed" in play(*only, *variables(cloudwatch_agent_log_group="/mine")).stdout
+    finally:
+        take_agent_away(host, "rpm -e amazon-cloudwatch-agent")
+        give_agent_back(host)
+        assert play(*only).returncode == 0
 
 
 @pytest.mark.long
@@ -202,11 +247,7 @@ def test_a_node_without_an_agent_gets_the_pinned_one(on: On, play: Play) -> None
         assert "0 changed" in play(*ONLY, *variables(cloudwatch_agent_log_group="/mine")).stdout
     finally:
         take_agent_away(host)
-        # As the node's first boot has done it, and ParallelCluster after that.
-        for path in ("opt/aws", "etc/systemd/system"):
-            host.check_output(f"cp -a --no-preserve=ownership /sandbox/node/{path}/. /{path}/")
-        append = f"{HOME}/bin/amazon-cloudwatch-agent-ctl -a append-config -m ec2 -s -c file:{HOME}/etc/{UNIT}.json"
-        host.check_output(f"systemctl daemon-reload && {append}")
+        give_agent_back(host)
         assert play(*ONLY).returncode == 0
 
 

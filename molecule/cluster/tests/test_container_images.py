@@ -93,6 +93,7 @@ def test_users_see_them_everywhere(on: On, where: str) -> None:
     assert f"{TINY}: done" in on(where).check_output(f"runuser -u alice -- cat {LOG}")
 
 
+@pytest.mark.long
 def test_a_second_run_changes_nothing(play: Play) -> None:
     result = play(*ONLY)
     assert re.search(r"1 node, 0 changed, 0 failed", result.stdout), result.stdout[-2000:]

@@ -113,6 +113,7 @@ def test_what_the_ami_brought_stays_until_it_is_to_be_replaced(older: Host, play
     assert older.package("libnccl-ofi").is_installed
 
 
+@pytest.mark.long
 def test_it_is_fetched_beside_other_components(older: Host, play: Play) -> None:
     done = play("--tags", "efa,node_exporter", "--limit", NODE, *UPGRADE)
     assert done.returncode == 0, done.stdout

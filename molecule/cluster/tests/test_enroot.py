@@ -117,6 +117,7 @@ def test_everybody_may_convert_images(on: On, node: str) -> None:
     assert "cap_sys_admin" in on(node).check_output("getcap /usr/bin/enroot-mksquashovlfs")
 
 
+@pytest.mark.long
 def test_a_second_run_changes_nothing_and_says_what_is_there(play: Play) -> None:
     done = play(*ARGUMENTS)
     assert done.returncode == 0, done.stdout
@@ -124,6 +125,7 @@ def test_a_second_run_changes_nothing_and_says_what_is_there(play: Play) -> None
     assert "enroot: Enroot 4.1.2" in done.stdout
 
 
+@pytest.mark.long
 def test_what_the_ami_brought_stays_until_it_is_to_be_replaced(login: Host, play: Play) -> None:
     login.check_output(f"rm {RECORD}")
     other = ("-e", "enroot_version=4.1.1")
@@ -159,6 +161,7 @@ def test_a_directory_on_shared_storage_is_refused_in_one_line(login: Host, play:
     assert login.file(CONF).content_string == before
 
 
+@pytest.mark.long
 def test_settings_that_enroot_would_not_read_are_refused(login: Host, play: Play) -> None:
     before = login.file(CONF).content_string
     for value, says in (

@@ -102,6 +102,7 @@ def test_a_known_password_is_replaced_and_the_secret_managers_is_taken(on: On, p
         head.check_output("aws secretsmanager delete-secret --secret-id grafana-test --force-delete-without-recovery")
 
 
+@pytest.mark.long
 def test_what_is_wrong_is_said_in_one_line(on: On, play: Play, tmp_path: Path) -> None:
     (tmp_path / "password").write_text("Grafana4PC!\n")
     for change, line in (
@@ -137,6 +138,36 @@ def test_behind_a_load_balancer(on: On, play: Play) -> None:
     assert "serve_from_sub_path = true" in ini
     assert "[auth.anonymous]\nenabled = true" in ini
     assert "allow_sign_up = true" in ini
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("as_before")
+@pytest.mark.parametrize("why", ["400", "404 (Plugin not found)"])
+def test_a_grafana_that_can_show_nothing_is_reported(on: On, play: Play, why: str) -> None:
+    head, folder = on("head"), "/var/lib/grafana/plugins-bundled"
+    change = variables(grafana_prometheus_url="http://127.0.0.1:1") if why == "400" else ()
+    head.check_output(f"mv {folder} {folder}.away" if why != "400" else "true")
+    try:
+        result = play(*ONLY, *change)
+    finally:
+        head.check_output(f"mv {folder}.away {folder}" if why != "400" else "true")
+    (said,) = (one for one in result.stdout.splitlines() if one.startswith("failed on head: grafana: "))
+    assert f"its data source pcluster-prometheus does not work: {why}" in said
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("as_before")
+def test_it_stops_where_another_grafana_takes_over(on: On, play: Play) -> None:
+    head = on("head")
+    keep = "stat --format='%n %i' /var/lib/grafana/grafana.db"
+    before = head.check_output(keep)
+    stopped = variables(prometheus_mode="amp-only")
+    assert "Grafana stopped, its data kept" in play(*ONLY, *stopped).stdout
+    assert not head.service("grafana-server").is_running
+    assert not head.service("grafana-server").is_enabled
+    assert not head.file("/etc/prometheus/targets.d/grafana.json").exists
+    assert head.check_output(keep) == before
+    assert "0 changed" in play(*ONLY, *stopped).stdout
 
 
 @pytest.mark.usefixtures("as_before")

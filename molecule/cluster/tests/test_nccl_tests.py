@@ -129,6 +129,7 @@ def image(on: On) -> Iterator[str]:
     on("head").run(f"rm -f {IMAGE}")
 
 
+@pytest.mark.long
 def test_in_a_container(on: On, image: str) -> None:
     line = f"CONTAINER_IMAGE={image} MAX_BYTES=1G sbatch --partition=gpu {SCRIPTS}/phase1-baseline-container.sbatch"
     code, text = submit(on("login"), line)

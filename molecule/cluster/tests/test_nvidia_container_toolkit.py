@@ -112,6 +112,7 @@ def test_the_runtime_comes_back_and_nobody_elses_key_goes(gpu: Host, play: Play)
         gpu.check_output(f"printf '%s' '{before}' > {CONFIG}; systemctl restart docker")
 
 
+@pytest.mark.long
 def test_cdi_files_that_were_removed_come_back(gpu: Host, play: Play) -> None:
     gpu.check_output("rm -rf /var/run/cdi /etc/cdi")
     assert not devices(gpu)

@@ -207,6 +207,7 @@ def test_one_that_slurm_does_not_load_any_more_is_withdrawn_and_built_anew(
 
 
 @pytest.mark.usefixtures("mended")
+@pytest.mark.long
 def test_slurmctld_starts_whatever_happens_to_the_check(builder: Host) -> None:
     program = "/usr/local/libexec/pcluster-postboot/pyxis-check"
     builder.check_output(f"echo 'import sys; sys.exit(1)' > {program}")
@@ -273,6 +274,7 @@ def test_a_stray_file_is_named(builder: Host, play: Play) -> None:
 
 
 @pytest.mark.usefixtures("mended")
+@pytest.mark.long
 def test_slurmd_is_not_restarted_under_a_job(on: On, builder: Host, play: Play) -> None:
     host = on("cpu-st-c5-1")
     before = host.check_output("systemctl show --value --property=MainPID slurmd")
@@ -319,6 +321,7 @@ def test_a_node_before_its_head_node_goes_on(builder: Host, play: Play) -> None:
 
 
 @pytest.mark.usefixtures("mended")
+@pytest.mark.long
 def test_the_image_s_own_is_kept(builder: Host, play: Play) -> None:
     """As on the official AMI: its plugin fits, and nothing is built; then it does not fit, and one is built."""
     shipped, built = "/usr/local/lib/slurm/spank_pyxis.so", plugin(builder)

@@ -35,6 +35,7 @@ PAGES = {
     "/metrics/nodes": "slurm_nodes 1\n",
     "/metrics/partitions": 'slurm_partition_jobs_running{partition="native"} 3\n',
     "/metrics/scheduler": "slurm_sched_mean_cycle 7\n",
+    "/metrics/jobs-users-accts": 'slurm_user_jobs_running{username="alice"} 3\n',
 }
 class Pages(BaseHTTPRequestHandler):
     def do_GET(self):
@@ -132,9 +133,9 @@ def test_a_slurm_with_metrics_of_its_own_needs_no_exporter(native: Host, play: P
     assert native.run("systemctl is-enabled slurm_exporter").stdout.strip() == "disabled"
     groups = json.loads(native.file("/etc/prometheus/targets.d/slurm.json").content_string)
     assert [group["labels"]["__metrics_path__"] for group in groups] == [
-        f"/metrics/{part}" for part in ("jobs", "nodes", "partitions", "scheduler")
+        f"/metrics/{part}" for part in ("jobs", "nodes", "partitions", "scheduler", "jobs-users-accts")
     ]
-    wait(80, lambda: len(ask(native, 'up{job="slurm", slurm_part!=""} == 1')) == 4)
+    wait(80, lambda: len(ask(native, 'up{job="slurm", slurm_part!=""} == 1')) == 5)
     labels = [json.loads(found) for found in ask(native, "slurm_partition_jobs_running")]
     own = {
         "job": "slurm",

@@ -53,6 +53,7 @@ def test_gpus_are_seen_in_the_container(on: On, play: Play) -> None:
     assert (check["status"], check["message"]) == ("ok", "8 GPUs in the container")
 
 
+@pytest.mark.long
 def test_an_image_from_a_registry(on: On, play: Play) -> None:
     image = "registry:5000#nvidia/pytorch:24.01-py3"
     assert verify(play, verify_partitions=["cpu"], verify_container_image=image).returncode == 0
@@ -67,6 +68,7 @@ def test_powered_down_nodes_stay_so(on: On, play: Play) -> None:
     assert set(states.split()) == {"idle~"}
 
 
+@pytest.mark.long
 def test_an_image_that_does_not_exist_is_one_line(play: Play) -> None:
     result = verify(play, verify_partitions=["cpu"], verify_container_image="/fsx/containers/none.sqsh")
     assert result.returncode != 0

@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?")
 # A node in one of these states has no running instance, or one that is still on its way up or already on its way down.
 # POWER_DOWN is not among them: it only says that the node will be powered down once its jobs have ended.
-AWAY = {"FUTURE", "POWER", "POWERED_DOWN", "POWERING_DOWN", "POWER_UP", "POWERING_UP"}
-# A node that is drained, failing or rebooting has booted, and is worth looking at. One of these that is silent is lost.
+AWAY = {"FUTURE", "POWER", "POWERED_DOWN", "POWERING_DOWN", "POWER_UP", "POWERING_UP", "REBOOT_ISSUED"}
+# A node that is drained or failing has booted, and is worth looking at. One of these that is silent is lost.
 LOST_WHEN_SILENT = {"DOWN", "ERROR", "FAIL", "POWER_DOWN", "UNKNOWN"}
 LARGEST_ENTRY = 4096
 Group = dict[str, Any]
@@ -392,7 +392,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     step.add_argument("--head-address", default="127.0.0.1", help="where the head node is scraped")
     step.add_argument("--output", required=True, help="the file to write")
     step.add_argument("--registrations", default="", help="the folder in which login nodes register")
-    step.add_argument("--max-age", type=float, default=420, help="seconds after which a registration is void")
+    step.add_argument("--max-age", type=float, default=250, help="seconds after which a registration is void")
     step.add_argument("--timeout", type=float, default=10, help="seconds that each source has to answer")
     step.set_defaults(step=render)
 

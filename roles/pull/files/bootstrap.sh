@@ -25,6 +25,7 @@ opt=$root/opt/pcluster-postboot
 log=$root/var/log/pcluster-postboot/pull.log
 unit=pcluster-postboot.service
 stage=
+stopped=no
 exec 4>&2
 
 now() { # in hundredths of a second; the clock may still be set during a boot
@@ -45,6 +46,7 @@ die() {
   trap - ERR
   if ! note "failed: $*" 2> /dev/null; then set -- "$* ($log cannot be written: $(room /var/log))"; fi
   echo "pcluster-postboot: $*; see $log" >&4
+  if [ "$stopped" = yes ]; then systemctl start --no-block "$unit"; fi # what it had to do, nothing has done
   exit 1
 }
 last_line() { sed '/^[[:space:]]*$/d' <<< "$1" | tail -n 1; }
@@ -73,6 +75,7 @@ arguments() {
   case $defer in yes | no) ;; *) die "--defer is $defer; needed: yes or no" ;; esac
   case $hold in yes | no) ;; *) die "--hold is $hold; needed: yes or no" ;; esac
   [[ $budget =~ ^[0-9]*$ ]] || die "--budget is $budget; needed: a number of seconds"
+  budget=${budget:+$((10#$budget))}
   [ "$check$installed" != yesno ] || die "--check needs --installed"
   if [ "$mode" = none ] || [ "$installed$release" != nono ]; then return; fi
   [[ $sha256 =~ ^[0-9a-f]{64}$ ]] || die "--sha256 is '$sha256'; needed: the 64 hexadecimal digits that publish has printed"
@@ -105,7 +108,10 @@ download() { # URL FILE
     if [ "$seconds" -le 0 ]; then break; fi
     case $1 in
       s3://*) command=(aws s3 cp --only-show-errors --cli-connect-timeout 10 --cli-read-timeout 60 "$1" "$2") ;;
-      *) command=(curl --fail --silent --show-error --location --connect-timeout 10 --output "$2" "$1") ;;
+      *)
+        command=(curl --fail --silent --show-error --location --globoff --connect-timeout 10 --speed-limit 1 --speed-time 60)
+        command+=(--output "$2" "$1")
+        ;;
     esac
     # It ends with this script, and if it does not, the next run need not wait for it.
     if told=$(timeout --foreground --kill-after=5 "$seconds" "${command[@]}" 2>&1 4>&- 9>&-); then return; fi
@@ -121,17 +127,24 @@ download() { # URL FILE
 
 bring() { # leaves the unpacked bundle in $home
   local archive=$stage/bundle.tar.gz found told
-  case $bundle in /*) archive=$bundle ;; *) download "$bundle" "$archive" ;; esac
-  [ -r "$archive" ] || die "--bundle is $bundle, which is not there"
+  case $bundle in
+    /*)
+      [ -f "$bundle" ] || die "--bundle is $bundle, which is not there"
+      # A copy of our own: the file may be one that others can change after it was verified.
+      told=$(cp "$bundle" "$archive" 2>&1) || die "--bundle cannot be read: $(last_line "$told") ($(room))"
+      ;;
+    *) download "$bundle" "$archive" ;;
+  esac
   found=$(sha256sum < "$archive")
   found=${found%% *}
   [ "$found" = "$sha256" ] ||
-    die "${bundle%%\?*} is not what --sha256 says: its $(stat --dereference --format=%s "$archive") bytes have the sha256 $found; needed: $sha256"
+    die "${bundle%%\?*} is not what --sha256 says: its $(stat --format=%s "$archive") bytes have the sha256 $found; needed: $sha256"
   mkdir -m 0700 "$stage/tree" # variables may hold secrets
   told=$(tar --extract --gzip --no-same-owner --directory "$stage/tree" --file "$archive" 2>&1) ||
     die "the bundle cannot be unpacked: $(last_line "$told") ($(room))"
   read_bundle "$stage/tree"
   home=$opt/$version-${sha256:0:12}
+  rm -rf "$home"
   mv -T "$stage/tree" "$home"
   say "the bundle ${home##*/} is here after $(tenths)"
 }
@@ -140,7 +153,8 @@ read_bundle() { # DIRECTORY: sets version, pythons and architectures
   local told format program='import json, sys
 b = json.load(open(sys.argv[1]))
 print(b["format"], b["version"]); print(*b["pythons"]); print(*b["architectures"])'
-  told=$(python3 -I -c "$program" "$1/bundle.json" 2>&1) || die "bundle.json cannot be read: $(last_line "$told")"
+  # Without -S a broken module of the system's may print lines of its own.
+  told=$(python3 -I -S -c "$program" "$1/bundle.json" 2>&1) || die "bundle.json cannot be read: $(last_line "$told")"
   { read -r format version && read -r pythons && read -r architectures; } <<< "$told"
   [ "$format" = 1 ] || die "the bundle has format $format; needed: 1, or the bootstrap.sh that was published with it"
   case " $architectures " in *" $(uname -m) "*) ;; *) die "the bundle is for $architectures; needed: one for $(uname -m)" ;; esac
@@ -174,6 +188,7 @@ find_python() {
 make_venv() {
   local told uv wheel install
   find_python
+  rm -f "$home/.complete"
   rm -rf "$home/venv"
   wheel=("$home"/wheelhouse/uv-*"$(uname -m)".whl)
   if [ ${#wheel[@]} -gt 0 ]; then
@@ -189,22 +204,27 @@ make_venv() {
   fi
   told=$("${install[@]}" --no-index --find-links "$home/wheelhouse" --require-hashes --requirement "$home/requirements.txt" 2>&1) ||
     die "Ansible cannot be installed for $python: $(last_line "$told") ($(room))"
+  sync --file-system "$home" # what a crash may leave is whole, or has no .complete
+  touch "$home/.complete"
   note "an environment of $python is there after $(tenths)"
 }
 
 # What is installed
 
-settle() { # makes $home the current one; of the others, the two that were used last stay
+settle() { # makes $home the current one; of the others, the two that were used last stay, and none that is not whole
   local old
   touch "$home/.complete"
-  ln -s "${home##*/}" "$stage/current"
-  mv -T "$stage/current" "$opt/current"
   echo "$mode" > "$stage/mode"
   mv -T "$stage/mode" "$opt/mode"
-  find "$opt" -mindepth 2 -maxdepth 2 -name .complete -printf '%T@ %h\n' | sort -rn | tail -n +4 | cut -d ' ' -f 2 | while read -r old; do
-    note "$old is removed"
-    rm -rf "$old"
-  done
+  ln -s "${home##*/}" "$stage/current"
+  mv -T "$stage/current" "$opt/current"
+  # Whatever the clock says, this one stays.
+  find "$opt" -mindepth 2 -maxdepth 2 -name .complete ! -path "$home/*" -printf '%T@ %h\n' | sort -rn | tail -n +3 | cut -d ' ' -f 2 |
+    while read -r old; do
+      note "$old is removed"
+      rm -rf "$old"
+    done
+  find "$opt" -mindepth 1 -maxdepth 1 -regextype posix-extended -regex '.*-[0-9a-f]{12}' ! -exec test -e '{}/.complete' \; -exec rm -rf {} +
 }
 
 run() { # boot, later, check or release, and its arguments
@@ -215,8 +235,31 @@ run() { # boot, later, check or release, and its arguments
     --mode "$mode" "$@" 2>&4 3>&- 4>&-
 }
 
+stop_service() { # what it does is done by this run, or goes on after it
+  local state
+  state=$(systemctl show --property=ActiveState --value "$unit")
+  case $state in inactive | failed) return ;; esac
+  stopped=yes
+  systemctl stop "$unit"
+}
+
+surroundings() { # what only login shells know
+  local region file=$root/etc/parallelcluster/cfnconfig
+  if [ -r "$root/etc/profile.d/proxy.sh" ]; then # ParallelCluster's own
+    set +u
+    # shellcheck source=/dev/null
+    . "$root/etc/profile.d/proxy.sh" || note "$root/etc/profile.d/proxy.sh ended with $?"
+    set -u
+  fi
+  # Without a region the AWS CLI asks an endpoint of us-east-1, to which there may be no way.
+  if [ -z "${AWS_REGION:-}${AWS_DEFAULT_REGION:-}" ] && [ -r "$file" ]; then
+    region=$(sed -n "s/^cfn_region=[\"']*\([a-z0-9-]*\).*/\1/p" "$file")
+    if [ "$region" ]; then export AWS_DEFAULT_REGION=$region; fi
+  fi
+}
+
 main() {
-  local state there
+  local there
   [ "$EUID" = 0 ] || [ -n "$root" ] || { echo "pcluster-postboot: bootstrap.sh needs root" >&4 && exit 1; }
   mkdir -p "${log%/*}" "$root/run/pcluster-postboot"
   if [ -e "$log" ] && [ "$(stat --format=%s "$log")" -gt 10000000 ]; then mv -f "$log" "$log.1"; fi
@@ -229,26 +272,23 @@ main() {
     say "--mode is none: nothing is done"
     return
   fi
-  # ParallelCluster's own proxy, of which only login shells know.
-  # shellcheck source=/dev/null
-  if [ -r "$root/etc/profile.d/proxy.sh" ]; then . "$root/etc/profile.d/proxy.sh"; fi
+  surroundings
   mkdir -p "$opt"
   budget=${budget:-$(time_left)}
-  if [ "$installed" = no ]; then
-    # What it does is done by this run, or goes on after it.
-    state=$(systemctl show --property=ActiveState --value "$unit")
-    case $state in inactive | failed) ;; *) systemctl stop "$unit" ;; esac
-  fi
+  if [ "$installed" = no ]; then stop_service; fi
+  umask 077 # whoever could read the file could lock it
   exec 9>> "$root/run/pcluster-postboot/bootstrap.lock"
+  umask 022
   flock --timeout "$budget" 9 || die "another bootstrap.sh is at work, and has not ended within $budget s"
+  if [ "$installed" = no ]; then stop_service; fi # the other one may have started it, with another bundle
   rm -rf "$opt"/.incoming.*
   stage=$(mktemp --directory "$opt/.incoming.XXXXXX") || die "nothing can be written to $opt ($(room))"
   if [ "$installed" = yes ]; then
     home=$opt/$(readlink "$opt/current") || die "nothing is installed in $opt; needed: a first run with --bundle and --sha256"
     mode=$(< "$opt/mode")
   else
-    there=("$opt"/*-"${sha256:0:12}")
-    if [ ${#there[@]} -gt 0 ]; then home=${there[0]}; else bring; fi
+    there=("$opt"/*-"${sha256:0:12}"/.complete)
+    if [ ${#there[@]} -gt 0 ]; then home=${there[0]%/*}; else bring; fi
   fi
   read_bundle "$home"
   if [ ! -e "$home/.complete" ] || ! "$home/venv/bin/python" -I -c 'import ansible'; then make_venv; fi

@@ -27,7 +27,7 @@ set -e
 root=$PCLUSTER_POSTBOOT_ROOT
 printf '%s\\n' "$@" > "$root/args"
 opt=$root/opt/pcluster-postboot home=$opt/0.2.0-${4:0:12}
-case $2 in /*) mkdir -p "$home" && tar -xzf "$2" -C "$home" ;; esac
+case $2 in /*) mkdir -p "$home" && tar -xzf "$2" -C "$home" && touch "$home/.complete" ;; esac
 ln -sfn "${home##*/}" "$opt/current"
 kept=$root/var/lib/pcluster-postboot
 if [ -e "$root/report" ]; then mkdir -p "$kept" && cp "$root/report" "$kept/report.json"; fi
@@ -117,6 +117,14 @@ def test_a_node_that_has_it_fetches_nothing(node: Node) -> None:
     assert node.arguments[1] == "s3://bucket/p/0.2.0-x/pcluster-postboot.tar.gz"
 
 
+def test_what_a_crash_has_left_is_fetched_again(node: Node) -> None:
+    home = node.opt / f"0.2.0-{node.sha256[:12]}"
+    home.mkdir(parents=True)
+    (home / "bootstrap.sh").touch()  # a script that does nothing, and is content with it
+    assert node.run().last == "all is well"
+    assert len((node.root / "asked").read_text().splitlines()) == 1
+
+
 def test_the_way_back_fetches_nothing(node: Node) -> None:
     first = node.sha256
     node.run()
@@ -199,6 +207,14 @@ def test_a_proxy_is_used(node: Node) -> None:
     (node.root / "bin/aws").write_text('#!/bin/sh\necho "$https_proxy" > "$PCLUSTER_POSTBOOT_ROOT/proxy"\nexit 1\n')
     node.run(code=1)
     assert (node.root / "proxy").read_text() == "http://proxy:3128\n"
+
+
+def test_the_clusters_region_is_asked(node: Node) -> None:
+    (node.root / "etc/parallelcluster").mkdir(parents=True)
+    (node.root / "etc/parallelcluster/cfnconfig").write_text("stack_name=x\ncfn_region=cn-north-1\n")
+    (node.root / "bin/aws").write_text(AWS.replace('echo "$@"', 'echo "$AWS_DEFAULT_REGION"'))
+    node.run()
+    assert (node.root / "asked").read_text() == "cn-north-1\n"
 
 
 def test_ssm_finds_no_parameters_of_its_own_in_it() -> None:

@@ -94,11 +94,8 @@ def diff(change_set: models.ChangeSet) -> list[models.Change]:
     """What changes, by the conditions too, at which moto does not look."""
     resources = change_set.template_dict["Resources"]
     there = {one.logical_resource_id for one in change_set.stack.stack_resources if one}
-    wanted = {
-        name
-        for name, one in resources.items()
-        if one.get("Condition") != "WithGrafana" or change_set.parameters["Grafana"] == "true"
-    }
+    grafana = change_set.parameters.get("Grafana", change_set.template_dict["Parameters"]["Grafana"]["Default"])
+    wanted = {name for name, one in resources.items() if one.get("Condition") != "WithGrafana" or grafana == "true"}
     actions = [("Add", name) for name in wanted - there] + [("Remove", name) for name in there - wanted]
     return [models.Change(action, name, resources[name]["Type"]) for action, name in actions]
 
@@ -185,20 +182,14 @@ def test_nobody_may_more_than_needed() -> None:
     policies = [resources["HeadNodePolicy"]["Properties"]["PolicyDocument"]]
     policies += [one["PolicyDocument"] for one in resources["GrafanaRole"]["Properties"]["Policies"]]
     statements = [one for policy in policies for one in policy["Statement"]]
-    assert len(statements) > 5
+    assert len(statements) == 5
     for statement in statements:
         actions = [statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"]
         assert not any("*" in action for action in actions)
         if statement["Resource"] == "*":
             # What cannot be told a resource, and changes nothing.
             assert all(action.split(":")[1].startswith(("Describe", "List", "Get", "Stop")) for action in actions)
-    head = {
-        action
-        for one in policies[0]["Statement"]
-        for action in ([one["Action"]] if isinstance(one["Action"], str) else one["Action"])
-    }
-    assert "aps:RemoteWrite" in head
-    assert all(action.startswith("aps:") for action in head)
+    assert [one["Action"] for one in policies[0]["Statement"]] == ["aps:RemoteWrite"]
     trust = resources["GrafanaRole"]["Properties"]["AssumeRolePolicyDocument"]["Statement"][0]
     assert set(trust["Condition"]) == {"StringEquals", "StringLike"}
 
@@ -212,7 +203,8 @@ def test_a_check_of_a_new_stack_asks_for_nothing(play: Play, url: str) -> None:
 
 
 def test_it_is_deployed_once_and_its_outputs_are_written(play: Play, url: str) -> None:
-    done = play("-e", json.dumps({"observability_tags": {"team": "ml"}}))
+    options = {"observability_tags": {"team": "ml"}, "observability_retention_days": 400}
+    done = play("-e", json.dumps(options))
     assert changed(done)
     assert f"{NAME}: Add Prometheus (AWS::APS::Workspace)" in done.stdout
     assert f"{NAME}: CREATE_COMPLETE {NAME}" in done.stdout, "progress is shown"
@@ -229,9 +221,10 @@ def test_it_is_deployed_once_and_its_outputs_are_written(play: Play, url: str) -
     assert "very-secret" not in done.stdout + path.read_text()
 
 
-def test_the_second_run_changes_nothing(play: Play, url: str) -> None:
-    done = play("-e", json.dumps({"observability_tags": {"team": "ml"}}))
-    assert not changed(done)
+def test_the_second_run_changes_nothing_whatever_it_leaves_out(play: Play, url: str) -> None:
+    assert not changed(play())
+    assert stack(url)["Tags"] == [{"Key": "team", "Value": "ml"}]
+    assert {"ParameterKey": "RetentionDays", "ParameterValue": "400"} in stack(url)["Parameters"]
     client = boto3.client("cloudformation", endpoint_url=url, **KEYS)
     assert [one for one in client.list_change_sets(StackName=NAME)["Summaries"] if one["Status"] == "FAILED"] == []
 
@@ -239,7 +232,7 @@ def test_the_second_run_changes_nothing(play: Play, url: str) -> None:
 def test_a_check_of_an_update_shows_it_and_leaves_no_change_set(play: Play, url: str) -> None:
     client = boto3.client("cloudformation", endpoint_url=url, **KEYS)
     before = len(client.list_change_sets(StackName=NAME)["Summaries"])
-    done = play("--check", "-e", "observability_grafana=false")
+    done = play("--check", "-e", "observability_grafana=false", "-e", "observability_delete_grafana=true")
     assert changed(done)
     assert "Remove GrafanaWorkspace (AWS::Grafana::Workspace)" in done.stdout
     assert len(client.list_change_sets(StackName=NAME)["Summaries"]) == before
@@ -247,7 +240,10 @@ def test_a_check_of_an_update_shows_it_and_leaves_no_change_set(play: Play, url:
 
 
 def test_an_update_changes_what_the_others_are_told(play: Play, url: str) -> None:
-    done = play("-e", "observability_grafana=false")
+    refused = play("-e", "observability_grafana=false", code=2)
+    assert "would remove GrafanaWorkspace (AWS::Grafana::Workspace), and what it holds would be lost" in refused.stdout
+    assert "GrafanaUrl" in json.dumps(stack(url)["Outputs"])
+    done = play("-e", "observability_grafana=false", "-e", "observability_delete_grafana=true")
     assert changed(done)
     variables = yaml.safe_load((done.folder / f"observability-{NAME}.yml").read_text())  # type: ignore[attr-defined]
     assert variables["prometheus_mode"] == "amp-only"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -125,6 +126,13 @@ def test_the_counters_are_fields_of_dcgm(variables: Variables, repo: Path) -> No
     assert set(names) - set(without) == {name for name in names if name.startswith("DCGM_FI_PROF_")} != set()
 
 
+def test_errors_of_every_generation_of_nvlink_are_told(variables: Variables) -> None:
+    """H100 and older tell the first, B200 and newer the second."""
+    names = {counter["name"] for counter in variables()("__dcgm_exporter_counters")}
+    for some in (r"DCGM_FI_DEV_NVLINK_\w+_ERROR_COUNT_TOTAL", r"DCGM_FI_DEV_NVLINK_COUNT_\w+_(ERRORS|EVENTS)"):
+        assert len([name for name in names if re.fullmatch(some, name)]) >= 4
+
+
 def test_the_counters_file_is_what_go_reads(variables: Variables) -> None:
     own = {"name": "DCGM_FI_DEV_FAN_SPEED", "type": "gauge", "help": 'Fans, "loud" ones (in %)'}
     value = variables(dcgm_exporter_extra_counters=[own])
@@ -195,7 +203,10 @@ class Jobs:
 
 @pytest.fixture(params=SHELLS)
 def jobs(request: pytest.FixtureRequest, tmp_path: Path, variables: Variables) -> Jobs:
-    value = variables(dcgm_exporter_jobs_dir=str(tmp_path / "jobs of this node"))
+    value = variables(
+        dcgm_exporter_jobs_dir=str(tmp_path / "jobs of this node"),
+        __dcgm_exporter_instances=f"{tmp_path}/capabilities/gpu*/mig/gi*",
+    )
     return Jobs(tmp_path, value, request.param)
 
 
@@ -223,6 +234,41 @@ def test_a_job_without_gpus_is_not_noted(jobs: Jobs, gpus: str | None) -> None:
     assert jobs.now == {}
     jobs.epilog(7)
     assert jobs.now == {}
+
+
+def test_numbers_of_a_node_with_divided_gpus_name_no_gpu(jobs: Jobs) -> None:
+    """With MIG, Slurm's number 1 may be the second instance of the first GPU."""
+    mig = jobs.top / "capabilities/gpu0/mig"
+    (mig / "gi1").mkdir(parents=True)
+    jobs.prolog(7, "1")
+    assert jobs.now == {}
+    (mig / "gi1").rename(mig / "config")
+    jobs.prolog(7, "1")
+    assert jobs.now == {"1": ["7"]}
+    mig.rename(mig.parent / "none")
+    (jobs.top / "capabilities/gpu0/mig/gi3").mkdir(parents=True)
+    jobs.epilog(7)
+    assert jobs.now == {"1": []}, "one that was noted before is forgotten"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("systemd-tmpfiles"), reason="needs root and systemd-tmpfiles")
+def test_jobs_that_a_reboot_has_ended_are_forgotten(variables: Variables, tmp_path: Path) -> None:
+    """Also where the folder is on a disk. A run on a node with jobs takes nothing."""
+    folder = tmp_path / "jobs"
+    config = tmp_path / "jobs.conf"
+    config.write_text(variables(dcgm_exporter_jobs_dir=str(folder))("__dcgm_exporter_tmpfiles"))
+
+    def tmpfiles(*flags: str) -> None:
+        subprocess.run(["systemd-tmpfiles", *flags, str(config)], check=True)
+
+    tmpfiles("--create")
+    assert folder.stat().st_mode & 0o777 == 0o755
+    for name in ("0", "10", ".lock"):
+        (folder / name).write_text("7\n")
+    tmpfiles("--create")
+    assert {path.name for path in folder.iterdir()} == {"0", "10", ".lock"}
+    tmpfiles("--create", "--remove", "--boot")
+    assert [path.name for path in folder.iterdir()] == [".lock"]
 
 
 @pytest.mark.parametrize("job", ["", "7; touch here", "../x"])

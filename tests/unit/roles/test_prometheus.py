@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,13 @@ def test_a_workspace_in_any_form_is_the_same(variables: Variables, workspace: st
             "vpce-1-2.aps-workspaces.us-east-2.vpce.amazonaws.com",
         ),
         (f"https://metrics.example.org/workspaces/{ID}", "", "eu-central-1", "metrics.example.org"),
+        (
+            f"https://aps-workspaces-fips.us-east-2.amazonaws.com/workspaces/{ID}",
+            "",
+            "us-east-2",
+            "aps-workspaces-fips.us-east-2.amazonaws.com",
+        ),
+        (f" arn:aws:aps:us-east-2:1:workspace/{ID}", "", "us-east-2", "aps-workspaces.us-east-2.amazonaws.com"),
     ],
 )
 def test_the_region_is_the_workspaces_or_else_the_clusters(
@@ -125,11 +133,88 @@ def test_a_role_is_assumed(variables: Variables) -> None:
 def test_who_else_needs_credentials(variables: Variables) -> None:
     value = variables(prometheus_discovery="ec2", prometheus_remote_write=[{"url": "https://x", "sigv4": {}}])
     assert value("__prometheus_credentials_for") == ["prometheus_remote_write", "prometheus_discovery"]
+    scrapes: list[dict[str, Any]] = [
+        {"job_name": "a", "static_configs": []},
+        {"job_name": "b", "ec2_sd_configs": [{"region": "x"}]},
+    ]
+    assert variables(prometheus_scrape_configs=scrapes)("__prometheus_credentials_for") == ["prometheus_scrape_configs"]
+    scrapes[1]["ec2_sd_configs"] = [{"region": "x", "access_key": "a", "secret_key": "s"}]
+    assert variables(prometheus_scrape_configs=scrapes)("__prometheus_credentials_for") == []
+
+
+@pytest.mark.parametrize(
+    ("sigv4", "needed", "profile"),
+    [
+        (None, True, ""),
+        ({}, True, ""),
+        ({"region": "x"}, True, ""),
+        ({"profile": "p"}, True, "p"),
+        ({"access_key": "a", "secret_key": "s"}, False, ""),
+    ],
+)
+def test_whose_credentials_a_write_needs(variables: Variables, sigv4: Any, needed: bool, profile: str) -> None:
+    """Those of the instance are not asked for where a write brings its own."""
+    writes = [{"url": "https://y"}, {"url": "https://x", "sigv4": sigv4}]
+    value = variables(prometheus_remote_write=writes)
+    assert value("__prometheus_credentials_for") == (["prometheus_remote_write"] if needed else [])
+    assert value("__prometheus_profile") == profile
+    agent = variables(prometheus_remote_write=writes, prometheus_mode="amp-only", prometheus_amp_workspace=ID)
+    assert agent("__prometheus_profile") == ""
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "nvidia"),
+    [
+        *[
+            (name, True)
+            for name in ("p2.xlarge", "p4de.24xlarge", "p5en.48xlarge", "p6-b200.48xlarge", "p6e-gb200.36xlarge")
+        ],
+        *[
+            (name, True)
+            for name in ("g4dn.xlarge", "g5.12xlarge", "g5g.metal", "g6e.48xlarge", "gr6.4xlarge", "gr6f.4xlarge")
+        ],
+        *[
+            (name, False)
+            for name in ("g4ad.xlarge", "c5.large", "r6g.large", "m6g.large", "trn1.32xlarge", "inf2.xlarge")
+        ],
+    ],
+)
+def test_which_instances_have_nvidias_gpus(variables: Variables, instance_type: str, nvidia: bool) -> None:
+    assert bool(re.fullmatch(variables()("__prometheus_gpu_instance_types"), instance_type)) is nvidia
 
 
 @pytest.mark.parametrize(("mode", "needed"), [("none", False), ("self-hosting", True), ("amp-only", True)])
 def test_nothing_is_downloaded_that_does_not_run(variables: Variables, mode: str, needed: bool) -> None:
     assert variables(prometheus_mode=mode)("__prometheus_downloads") is needed
+
+
+@pytest.mark.parametrize(
+    ("node_type", "more", "does"),
+    [
+        ("head", {}, "serves"),
+        ("head", {"prometheus_mode": "none"}, ""),
+        ("login", {}, "registers"),
+        ("login", {"prometheus_mode": "none"}, ""),
+        ("login", {"prometheus_discovery": "ec2"}, ""),
+        ("login", {"prometheus_registration_dir": ""}, ""),
+        ("compute", {"prometheus_enabled": True}, ""),
+    ],
+)
+def test_what_a_node_does(variables: Variables, node_type: str, more: dict[str, Any], does: str) -> None:
+    """Whoever does neither, any more, has stopped what did."""
+    value = variables(node_type=node_type, **{"prometheus_registration_dir": "/fsx/login.d", **more})
+    assert [word for word in ("serves", "registers") if value(f"__prometheus_{word}") is True] == does.split()
+    assert variables(node_type=node_type)("prometheus_enabled") is (node_type != "compute")
+
+
+def test_a_login_node_that_is_gone_is_forgotten_before_it_is_an_alert(variables: Variables, repo: Path) -> None:
+    value = variables()
+    gone = value("prometheus_registration_max_age") + value("prometheus_targets_interval") + 6
+    groups = yaml.safe_load((repo / "roles/prometheus/files/rules/node.yml").read_text())["groups"]
+    (rule,) = (one for group in groups for one in group["rules"] if one.get("alert") == "NodeDown")
+    assert rule["for"] == "5m"
+    assert gone < 300
+    assert value("prometheus_registration_max_age") > 2 * value("prometheus_registration_interval")
 
 
 def test_jobs_are_those_of_exporters_that_there_are(variables: Variables) -> None:
@@ -138,6 +223,7 @@ def test_jobs_are_those_of_exporters_that_there_are(variables: Variables) -> Non
     )
     assert jobs == [{"name": "node", "port": 9200}, {"name": "dcgm", "port": 9500, "gpu_only": True}]
     assert [job["name"] for job in variables(dcgm_exporter_enabled=False)("prometheus_jobs")] == ["node"]
+    assert [job["name"] for job in variables(node_exporter_enabled=False)("prometheus_jobs")] == ["dcgm"]
 
 
 def test_slurms_exporter(variables: Variables) -> None:
@@ -154,3 +240,20 @@ def test_slurms_exporter(variables: Variables) -> None:
     assert value("__slurm_exporter_url").endswith("/v1.8.4/slurm_exporter-1.8.4-linux-arm64.tar.gz")
     assert value("__slurm_exporter_local_address") == "127.0.0.1:9341"
     assert variables(slurm_exporter_listen_address=":1")("__slurm_exporter_local_address") == "127.0.0.1:1"
+
+
+def test_every_alert_is_seen_firing_and_every_record_is_asked_for(repo: Path) -> None:
+    """What they say is for promtool, which the sandbox has."""
+    for path in sorted((repo / "roles/prometheus/files/rules").glob("*.yml")):
+        text = (repo / "tests/rules" / path.name).read_text()
+        cases = yaml.safe_load(text)["tests"]
+        seen = {one["alertname"] for case in cases for one in case.get("alert_rule_test", []) if one["exp_alerts"]}
+        asked = [ask for case in cases for ask in case.get("promql_expr_test", []) if ask["exp_samples"]]
+        told = [ask["expr"] for ask in asked] + [one["labels"] for ask in asked for one in ask["exp_samples"]]
+        rules = [rule for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]
+        alerts = {rule["alert"]: rule["expr"] for rule in rules if "alert" in rule}
+        assert alerts
+        seen |= {name for name in alerts if any(f'alertname="{name}"' in one for one in told)}
+        assert seen == set(alerts), path.name
+        for name in (rule["record"] for rule in rules if "record" in rule):
+            assert any(name in one for one in (text, *alerts.values())), f"{name} of {path.name} is not tested"

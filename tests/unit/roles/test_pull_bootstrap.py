@@ -34,9 +34,16 @@ URL = "s3://bucket/prefix/pcluster-postboot.tar.gz"
 
 # What the bundle's own Python runs: it notes how it was called, and ends as the test says.
 PULL = """
-import json, os, sys
+import fcntl, json, os, sys
+try:
+    with open(os.environ["PCLUSTER_POSTBOOT_ROOT"] + "/run/pcluster-postboot/bootstrap.lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    locked = False
+except BlockingIOError:
+    locked = True
+call = {"args": sys.argv[1:], "env": dict(os.environ), "python": sys.executable, "locked": locked}
 with open(os.environ["PCLUSTER_POSTBOOT_ROOT"] + "/called", "a") as stream:
-    stream.write(json.dumps({"args": sys.argv[1:], "env": dict(os.environ), "python": sys.executable}) + "\\n")
+    stream.write(json.dumps(call) + "\\n")
 told = os.environ["PCLUSTER_POSTBOOT_ROOT"] + "/fails"
 if os.path.exists(told):
     sys.exit(print("pcluster-postboot: docker failed", file=sys.stderr) or 1)
@@ -45,6 +52,7 @@ if os.path.exists(told):
 UV = """#!/bin/sh
 set -e
 echo "$@" >> "$PCLUSTER_POSTBOOT_ROOT/uv.log"
+env | grep ^UV_ | sort > "$PCLUSTER_POSTBOOT_ROOT/uv.env"
 if [ -e "$PCLUSTER_POSTBOOT_ROOT/uv.fails" ]; then echo 'error: No space left on device (os error 28)' >&2; exit 2; fi
 case $1 in
   venv) "$3" -m venv --without-pip "$4" ;;
@@ -202,6 +210,27 @@ def test_it_installs_the_bundle_and_runs_it(node: Node) -> None:
     assert sorted(path.name for path in node.opt.iterdir()) == [home.name, "current", "mode"]
 
 
+def test_only_what_the_bundle_has_is_installed(node: Node) -> None:
+    node.install(UV_DEFAULT_INDEX="https://example.com")
+    home = node.opt / os.readlink(node.opt / "current")
+    install = node.lines("uv.log")[1]
+    assert install == (
+        f"pip install --offline --python {home}/venv/bin/python --no-index --find-links {home}/wheelhouse "
+        f"--require-hashes --requirement {home}/requirements.txt"
+    )
+    cache, *settings = node.lines("uv.env")
+    assert cache.startswith(f"UV_CACHE_DIR={node.opt}/.incoming.")
+    assert settings == ["UV_NO_CONFIG=1", "UV_PYTHON_DOWNLOADS=never"]
+
+
+def test_a_check_changes_nothing_of_what_is_installed(node: Node) -> None:
+    node.install("--mode", "cpu")
+    paths = [node.opt / name for name in ("current", "mode", "current/.complete", "current/venv")]
+    before = [(path.lstat().st_ino, path.lstat().st_mtime_ns) for path in paths]
+    assert node.run("--installed", "--check")[0] == 0
+    assert [(path.lstat().st_ino, path.lstat().st_mtime_ns) for path in paths] == before
+
+
 def test_what_is_installed_is_not_fetched_or_made_again(node: Node) -> None:
     node.install()
     before = node.lines("aws.log"), node.lines("uv.log")
@@ -237,6 +266,34 @@ def test_the_proxy_of_login_shells_counts(node: Node) -> None:
     assert node.called()[0]["env"]["https_proxy"] == "http://proxy:3128"
 
 
+def test_a_proxy_script_that_is_careless_stops_nothing(node: Node) -> None:
+    (node.root / "etc/profile.d").mkdir(parents=True)
+    (node.root / "etc/profile.d/proxy.sh").write_text('export no_proxy="$NOBODY_SET_THIS,x"\n[ -n "$NOR_THIS" ]\n')
+    assert node.install()[::2] == (0, "")
+    assert node.called()[0]["env"]["no_proxy"] == ",x"
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "region"),
+    [
+        ("stack_name=x\ncfn_region=cn-north-1\n", {}, "cn-north-1"),
+        ('cfn_region="us-gov-west-1"\n', {}, "us-gov-west-1"),
+        ("cfn_region=cn-north-1\n", {"AWS_REGION": "eu-west-1"}, None),
+        ("cfn_region=cn-north-1\n", {"AWS_DEFAULT_REGION": "eu-west-1"}, "eu-west-1"),
+        ("cfn_regions=x\n", {}, None),
+    ],
+)
+def test_the_clusters_region_is_asked_where_none_is_set(
+    node: Node, text: str, environment: dict[str, str], region: str | None
+) -> None:
+    (node.root / "etc/parallelcluster").mkdir(parents=True)
+    (node.root / "etc/parallelcluster/cfnconfig").write_text(text)
+    (node.root / "aws.sh").write_text('echo "${AWS_DEFAULT_REGION-}" > "$PCLUSTER_POSTBOOT_ROOT/region"')
+    assert node.install(**environment)[0] == 0
+    assert node.lines("region") == [region or ""]
+    assert node.called()[0]["env"].get("AWS_DEFAULT_REGION") == region
+
+
 @pytest.mark.parametrize("mode", ["none", ""])
 def test_mode_none_does_nothing(node: Node, mode: str) -> None:
     code, out, err = node.run("--mode", mode)
@@ -262,6 +319,12 @@ def test_mode_none_does_nothing(node: Node, mode: str) -> None:
 )
 def test_a_wrong_argument_is_one_line(node: Node, arguments: list[str], line: str) -> None:
     assert node.fails(*arguments).startswith(line)
+
+
+def test_numbers_are_decimal(node: Node) -> None:
+    node.install("--budget", "0900")
+    args = node.called()[0]["args"]
+    assert args[args.index("--budget") + 1] == "900"
 
 
 def test_a_wrong_sha256_is_one_line_and_the_next_run_completes(node: Node) -> None:
@@ -308,9 +371,7 @@ def test_a_download_that_fails_is_tried_again_and_then_one_line(node: Node, code
 
 
 def test_a_download_that_fails_once_is_no_failure(node: Node) -> None:
-    (node.root / "aws.sh").write_text(
-        'mv "$PCLUSTER_POSTBOOT_ROOT/aws.sh" /dev/null; rm -f "$PCLUSTER_POSTBOOT_ROOT/aws.sh"; exit 1'
-    )
+    (node.root / "aws.sh").write_text('rm -f "$PCLUSTER_POSTBOOT_ROOT/aws.sh"; exit 1')
     assert node.install()[::2] == (0, "")
     assert len(node.lines("aws.log")) == 2
 
@@ -324,6 +385,20 @@ def test_a_download_that_takes_too_long_ends_within_the_budget(node: Node) -> No
     assert int(line.split("; ")[1].split(" KB")[0]) >= 293
     (node.root / "aws.sh").unlink()
     assert node.install()[0] == 0
+
+
+def test_a_download_that_outlives_a_killed_run_holds_no_lock(node: Node) -> None:
+    (node.root / "aws.sh").write_text("for file in 4 9; do [ ! -e /proc/$$/fd/$file ] || exit 1; done; file=$last")
+    aws = (node.root / "bin/aws").read_text()
+    (node.root / "bin/aws").write_text(aws.replace("do :; done", "do last=$file; done"))
+    assert node.install()[::2] == (0, "")
+    assert len(node.lines("aws.log")) == 1
+
+
+def test_all_tries_of_a_download_have_the_budget_together(node: Node) -> None:
+    (node.root / "aws.sh").write_text("/bin/sleep 2; exit 1")
+    assert "could not be read within the budget of 4 s" in node.fails("--budget", "4")
+    assert len(node.lines("aws.log")) <= 2
 
 
 @pytest.fixture
@@ -343,6 +418,9 @@ def test_a_bundle_comes_over_http_or_from_a_file(node: Node, tmp_path: Path, ser
     assert "secret" not in node.log.read_text()
     shutil.copy(node.root / "s3.tar.gz", tmp_path / "web/b.tar.gz")
     assert node.install("--bundle", f"{server}/b.tar.gz?X-Amz-Signature=secret")[0] == 0
+    shutil.rmtree(node.opt)
+    shutil.copy(node.root / "s3.tar.gz", tmp_path / "web/b[1-2].tar.gz")
+    assert node.install("--bundle", f"{server}/b[1-2].tar.gz")[0] == 0
     other = node.publish("2.0.0")
     assert node.install("--bundle", str(node.root / "s3.tar.gz"), sha256=other)[0] == 0
     assert (node.root / "s3.tar.gz").exists()
@@ -408,7 +486,7 @@ def test_a_full_disk_is_one_line_and_the_next_run_completes(node: Node) -> None:
     assert not (node.opt / "current").exists()
     (node.root / "uv.fails").unlink()
     assert node.install()[0] == 0
-    assert len(node.lines("aws.log")) == 1  # what was unpacked is kept
+    assert len(node.lines("aws.log")) == 2  # what is not known to be whole is not believed
 
 
 @pytest.mark.parametrize("at", ["aws", "ln"])
@@ -446,6 +524,83 @@ def test_from_one_version_to_the_next_and_back(node: Node) -> None:
     assert len(node.installed()) == 2
 
 
+def test_a_file_that_others_can_change_is_verified_as_it_is_used(node: Node, tmp_path: Path) -> None:
+    shared, good = tmp_path / "shared.tar.gz", node.sha256
+    shutil.copy(node.root / "s3.tar.gz", shared)
+    node.publish("6.6.6")
+    # Somebody puts another archive in its place as soon as it was read.
+    code = f'/usr/bin/sha256sum "$@"; cp "$PCLUSTER_POSTBOOT_ROOT/s3.tar.gz" {shared}'
+    node.program("sha256sum", code)
+    assert node.install("--bundle", str(shared), sha256=good)[0] == 0
+    assert node.installed() == [f"1.0.0-{good[:12]}"]
+
+
+def test_nobody_else_can_hold_its_lock(node: Node) -> None:
+    node.install()
+    assert (node.root / "run/pcluster-postboot/bootstrap.lock").stat().st_mode & 0o777 == 0o600
+    assert node.log.parent.stat().st_mode & 0o777 == 0o755
+
+
+def test_who_starts_it_decides_no_modes(node: Node) -> None:
+    before = os.umask(0o077)
+    try:
+        assert node.install()[0] == 0
+    finally:
+        os.umask(before)
+    paths = (node.opt, node.log.parent, node.root / "run/pcluster-postboot", node.opt / "mode")
+    assert [path.stat().st_mode & 0o777 for path in paths] == [0o755, 0o755, 0o755, 0o644]
+
+
+def test_an_environment_counts_once_it_is_on_the_disk(node: Node) -> None:
+    node.program("sync", 'test ! -e "$2/.complete" && echo "$@" >> "$PCLUSTER_POSTBOOT_ROOT/sync.log"')
+    assert node.install()[0] == 0
+    assert node.install()[0] == 0
+    assert node.lines("sync.log") == [f"--file-system {node.opt}/1.0.0-{node.sha256[:12]}"]
+
+
+def test_what_the_system_prints_by_itself_is_no_part_of_the_bundle(node: Node) -> None:
+    noise = 'case "$*" in *" -S "*) ;; *) echo "Error processing line 1 of /x.pth:" >&2 ;; esac'
+    node.program("python3", f'{noise}\nexec "{sys.executable}" "$@"')
+    assert node.install()[::2] == (0, "")
+
+
+def test_an_environment_that_was_half_made_again_is_not_believed(node: Node) -> None:
+    node.install()
+    home = node.opt / os.readlink(node.opt / "current")
+    (home / "venv/bin/python").unlink()
+    (node.root / "uv.fails").touch()
+    assert node.run("--installed")[0] == 1
+    assert not (home / ".complete").exists()
+    (node.root / "uv.fails").unlink()
+    made = len(node.lines("uv.log"))
+    assert node.run("--installed")[0] == 0
+    assert (home / ".complete").exists()
+    assert node.run("--installed")[0] == 0
+    assert len(node.lines("uv.log")) == made + 2
+
+
+def test_what_a_crash_has_left_is_fetched_again(node: Node) -> None:
+    home = node.opt / f"1.0.0-{node.sha256[:12]}"
+    mine = node.opt / "my-notes"
+    for path in (home, node.opt / "0.9.0-000000000000", mine):
+        path.mkdir(parents=True)
+        (path / "bundle.json").touch()
+    assert node.install()[0] == 0
+    assert node.installed() == [home.name, mine.name]
+    assert (home / ".complete").exists()
+
+
+def test_a_clock_that_is_wrong_removes_other_bundles_only(node: Node) -> None:
+    for version in ("1", "2", "3"):
+        assert node.install(sha256=node.publish(version))[0] == 0
+    ahead = time.time() + 1e6
+    for path in sorted(node.opt.glob("[1-3]*/.complete")):
+        os.utime(path, (ahead, ahead))
+        ahead += 1
+    assert node.install(sha256=node.publish("4"))[0] == 0
+    assert [name.split("-")[0] for name in node.installed()] == ["2", "3", "4"]
+
+
 def test_three_versions_stay_those_that_were_used_last(node: Node) -> None:
     first = node.sha256
     assert node.install()[0] == 0
@@ -464,6 +619,39 @@ def test_the_service_is_stopped_first(node: Node) -> None:
     assert "stop pcluster-postboot.service" in node.lines("systemctl.log")
 
 
+def test_a_service_that_was_stopped_for_nothing_goes_on(node: Node) -> None:
+    node.install()
+    (node.root / "state").write_text("active\n")
+    (node.root / "aws.sh").write_text("exit 1")
+    code, _out, err = node.install(sha256=node.publish("2"))
+    assert (code, err.count("\n")) == (1, 1)
+    assert node.lines("systemctl.log")[-1] == "start --no-block pcluster-postboot.service"
+    # The others have not touched it, or leave it to the run.
+    (node.root / "systemctl.log").unlink()
+    (node.root / "aws.sh").unlink()
+    assert node.install("--budget", "x")[0] == 1
+    (node.root / "fails").touch()
+    assert node.install()[0] == 1
+    assert not [line for line in node.lines("systemctl.log") if line.startswith("start")]
+
+
+def test_a_service_that_another_run_has_started_is_stopped_too(node: Node) -> None:
+    lock = node.root / "run/pcluster-postboot/bootstrap.lock"
+    lock.parent.mkdir(parents=True)
+    node.program("flock", 'touch "$PCLUSTER_POSTBOOT_ROOT/waits"; exec /usr/bin/flock "$@"')
+    with open(lock, "w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        process = node.start("--bundle", URL, "--sha256", node.sha256)
+        deadline = time.monotonic() + 30
+        while not (node.root / "waits").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        (node.root / "state").write_text("active\n")
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert node.lines("systemctl.log")[-1] == "stop pcluster-postboot.service"
+
+
 def test_the_service_runs_what_is_installed(node: Node) -> None:
     code, _out, err = node.run("--installed")
     assert code == 1
@@ -478,6 +666,8 @@ def test_the_service_runs_what_is_installed(node: Node) -> None:
         ["check", "--home", home, "--mode", "gpu"],
         ["release", "--home", f"{node.opt}/current", "--mode", "auto"],
     ]
+    # The service waits for slurmd, and takes the lock again by itself.
+    assert [call["locked"] for call in node.called()] == [True, False, True, False]
     assert not [line for line in node.lines("systemctl.log") if line.startswith("stop")]
 
 
@@ -517,6 +707,15 @@ def test_the_budget_is_what_is_left_of_the_bootstrap_timeout(
     node.install()
     args = node.called()[0]["args"]
     assert args[args.index("--budget") + 1] == str(budget)
+
+
+@pytest.mark.parametrize(("size", "kept"), [(10_000_000, False), (10_000_001, True)])
+def test_a_long_log_is_begun_anew(node: Node, size: int, kept: bool) -> None:
+    node.log.parent.mkdir(parents=True)
+    node.log.write_bytes(b"x" * size)
+    assert node.run("--mode", "none")[0] == 0
+    assert (node.log.stat().st_size < 1000) is kept
+    assert (node.log.parent / "pull.log.1").exists() is kept
 
 
 def test_a_log_that_cannot_be_written_is_told(node: Node) -> None:

@@ -26,7 +26,7 @@ FOREIGN = re.compile(r"node_(?!amazonefa_)\w+|up|ALERTS")
 # What SckyzO's exporter and Slurm's own metrics are known to have, by the contract of role slurm_exporter.
 SLURM = re.compile(
     r"slurm_(jobs_(pending|running|completing)|partition_jobs_(pending|running)|queue_pending"
-    r"|(user|account)_(jobs_running|jobs_pending|cpus_running|gpus_running)"
+    r"|(user|account)_(jobs_running|jobs_pending|cpus_running|gpus_running|jobs_cpus_alloc|jobs_gpus_alloc)"
     r"|node_(status|cpu_alloc|cpu_total|mem_alloc|mem_total|drain_reason_info)"
     r"|scheduler_(jobs_(submitted|started|completed|failed|canceled)|(backfill_)?last_cycle|threads|queue_size)"
     r"|sdiag_jobs_(submitted|started|completed|failed|canceled)|schedule_cycle_last|bf_cycle_last|server_thread_cnt"
@@ -38,7 +38,7 @@ LABELS = {
     *("__name__", "alertstate", "job", "pc_cluster", "pc_node", "pc_node_type", "pc_queue"),
     *("device", "fstype", "mode", "mountpoint", "name", "state", "type"),
     *("UUID", "gpu", "hpc_job", "modelName"),
-    *("account", "node", "partition", "reason", "since", "status", "user"),
+    *("account", "node", "partition", "reason", "since", "status", "user", "username"),
 }
 
 
@@ -138,6 +138,9 @@ def test_panels_have_a_place_of_their_own(made: Any) -> None:
             for y in range(place["y"], place["y"] + place["h"]):
                 assert (x, y) not in taken, f"{panel['title']} lies on {taken.get((x, y))}"
                 taken[x, y] = panel["title"]
+    # In Grafana's own order, in which it stores them, or each run would put them back.
+    places = [(panel["gridPos"]["y"], panel["gridPos"]["x"]) for panel in made["panels"]]
+    assert places == sorted(places)
     # And leave no line half empty: what begins a line is beside what ends it.
     widths: dict[int, int] = {}
     for panel in made["panels"]:
@@ -184,6 +187,24 @@ def test_legends_name_labels_that_are_left(made: Any) -> None:
         grouped = re.search(r"^[^{]*\bby \(([^)]*)\)", expr)
         if labels and grouped:
             assert labels <= {label.strip() for label in grouped[1].split(",")}, f"{title}: {expr}"
+
+
+def test_what_is_drawn_downwards_is_there(made: Any) -> None:
+    """Grafana takes a pattern without slashes for a whole name."""
+    for panel in made["panels"]:
+        for one in panel.get("fieldConfig", {}).get("overrides", []):
+            if one["matcher"]["id"] == "byRegexp":
+                pattern = re.fullmatch(r"/(.*)/", one["matcher"]["options"])
+                assert pattern, panel["title"]
+                found = [bool(re.search(pattern[1], target["legendFormat"])) for target in panel["targets"]]
+                assert sorted(found) == [False, True], panel["title"]
+
+
+def test_lines_of_many_nodes_are_not_filled(made: Any) -> None:
+    for panel in made["panels"]:
+        if panel["type"] == "timeseries" and any("{{pc_node}}" in one["legendFormat"] for one in panel["targets"]):
+            custom = panel["fieldConfig"]["defaults"]["custom"]
+            assert custom["stacking"]["mode"] == "normal" or custom["fillOpacity"] == 0, panel["title"]
 
 
 def test_links_lead_to_dashboards(made: Any) -> None:

@@ -5,11 +5,12 @@ grafana_pinned=13.2.3 grafana_newer=13.3.0
 
 stage_grafana() {  # version packaging environment-file
   stage
-  mkdir -p "$work"/stage/usr/share/grafana/{bin,conf} "$work/stage/usr/sbin" "$work/stage$(dirname "$3")" "$work"/stage/etc/grafana/provisioning
+  mkdir -p "$work"/stage/usr/share/grafana/{bin,conf,data/plugins-bundled/prometheus} "$work/stage/usr/sbin" "$work/stage$(dirname "$3")" "$work"/stage/etc/grafana/provisioning
   sed "s/@VERSION@/$1/" "$grafana_standin/grafana.py" > "$work/stage/usr/share/grafana/bin/grafana"
   chmod 0755 "$work/stage/usr/share/grafana/bin/grafana"
   ln -s ../share/grafana/bin/grafana "$work/stage/usr/sbin/grafana"
   cp "$grafana_standin/sample.ini" "$work/stage/usr/share/grafana/conf/"
+  echo '{"id": "prometheus", "type": "datasource"}' > "$work/stage/usr/share/grafana/data/plugins-bundled/prometheus/plugin.json"
   cp "$grafana_standin/environment" "$work/stage$3"
   sed "s#@ENVIRONMENT@#$3#; s/@PACKAGING@/$2/" "$grafana_standin/grafana-server.service" > "$work/stage/usr/lib/systemd/system/grafana-server.service"
   after_install "$(cat "$grafana_standin/after_install.sh")"

@@ -57,6 +57,8 @@ MEASUREMENTS = {
     },
 }
 REAL_NAMES = {"nvidia_gpu": "nvidia_smi"}
+# In drop_original_metrics the agent puts the real name before every name without the plugin's own, but for these.
+DROPPED_AS_NAMED = {"collectd", "statsd", "ethtool", "efa"}
 EFA = {
     "tx_bytes",
     "rx_bytes",
@@ -542,7 +544,7 @@ def data(config: dict, collector: Collector) -> list[dict]:
         names = selected(plugin, part)
         own = {} if plugin == "efa" else part.get("append_dimensions", {})
         dropped = {
-            f"{REAL_NAMES.get(plugin, plugin)}_" + re.sub(f"^({plugin}|{REAL_NAMES.get(plugin, plugin)})_", "", name)
+            name if plugin in name or plugin in DROPPED_AS_NAMED else f"{REAL_NAMES.get(plugin, plugin)}_{name}"
             for name in part.get("drop_original_metrics", [])
             if name != "*"
         }

@@ -24,6 +24,7 @@ import sys
 import threading
 import time
 import urllib.parse
+import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,13 @@ VERSION = "@VERSION@" if not "@VERSION@".startswith("@") else "13.2.3"
 SCHEMA = 42
 TRIES, MINUTES = 5, 5
 DEFAULTS = {
-    "paths": {"data": "data", "logs": "data/log", "plugins": "data/plugins", "provisioning": "conf/provisioning"},
+    "paths": {
+        "data": "data",
+        "logs": "data/log",
+        "plugins": "data/plugins",
+        "bundled_plugins": "data/plugins-bundled",
+        "provisioning": "conf/provisioning",
+    },
     "server": {
         "protocol": "http",
         "http_addr": "",
@@ -70,8 +77,10 @@ def settings(path: str, arguments: list[str]) -> configparser.ConfigParser:
             name = f"GF_{section}_{key}".upper().replace(".", "_").replace("-", "_")
             if name in os.environ:
                 found[section][key] = os.environ[name]
-            if name + "__FILE" in os.environ:
-                found[section][key] = Path(os.environ[name + "__FILE"]).read_text(encoding="utf-8").strip()
+            # GF_…__FILE is known to the script that starts Grafana's container, and not to Grafana.
+            file = re.fullmatch(r"\$__file\{(.*)\}", found[section].get(key, ""))
+            if file:
+                found[section][key] = Path(file[1]).read_text(encoding="utf-8").strip()
     return found
 
 
@@ -113,6 +122,16 @@ class Database:
         return False
 
 
+def migrated(thing: Any) -> Any:
+    """Return a dashboard as Grafana keeps it: without what is null, and without what its panels have empty."""
+    if isinstance(thing, list):
+        return [migrated(one) for one in thing]
+    if isinstance(thing, dict):
+        kept = {key: migrated(value) for key, value in thing.items() if value is not None}
+        return {key: value for key, value in kept.items() if "gridPos" not in kept or value not in ([], {}, False, "")}
+    return thing
+
+
 def documents(folder: Path) -> list[Any]:
     """The files of provisioning: YAML in Grafana, here only as far as it is JSON below comments."""
     found = []
@@ -126,8 +145,8 @@ def documents(folder: Path) -> list[Any]:
 class Server:
     """One Grafana."""
 
-    def __init__(self, config: configparser.ConfigParser) -> None:
-        self.config = config
+    def __init__(self, config: configparser.ConfigParser, home: str) -> None:
+        self.config, self.home = config, home
         self.data = Database(config["paths"]["data"])
         if not self.data.one("select 1 from user"):
             admin = config["security"]["admin_user"]
@@ -146,6 +165,11 @@ class Server:
         if not self.config["server"].getboolean("serve_from_sub_path"):
             return ""
         return urllib.parse.urlsplit(self.config["server"].get("root_url", "")).path.rstrip("/")
+
+    def has_plugin(self, name: str) -> bool:
+        """Whether a plugin is there: since 13.2 a package brings those of data sources in a folder of their own."""
+        folder = self.config["paths"]["bundled_plugins"]
+        return os.path.isdir(os.path.join(self.home, folder, name))
 
     def sources(self) -> None:
         """Take the data sources of provisioning."""
@@ -193,7 +217,7 @@ class Server:
 
     def save(self, body: dict[str, Any], folder: str, kept: str = "") -> int:
         before = self.data.one("select body, version from dashboard where uid = ?", body["uid"])
-        stored = {key: value for key, value in body.items() if key not in ("id", "version")}
+        stored = migrated({key: value for key, value in body.items() if key not in ("id", "version")})
         stored["schemaVersion"] = max(SCHEMA, stored.get("schemaVersion", 0))
         stored.setdefault("preload", False)
         text = json.dumps(stored, sort_keys=True)
@@ -233,6 +257,8 @@ class Api:
             (r"POST dashboards/db", "save_dashboard"),
             (r"GET search", "search"),
             (r"GET datasources", "sources"),
+            (r"GET datasources/uid/([^/]+)/health", "health"),
+            (r"GET plugins/([^/]+)/settings", "plugin"),
             (r"(GET|PUT) datasources/uid/([^/]+)", "source"),
             (r"POST datasources", "make_source"),
         ):
@@ -302,6 +328,27 @@ class Api:
         if json.loads(row[0])["readOnly"]:
             raise Refusal(403, "Cannot update read-only data source")
         return self._keep(uid, body)
+
+    def health(self, uid: str, _body: Any) -> Any:
+        """Ask what is behind a data source, by the plugin of its type."""
+        row = self.data.one("select body from source where uid = ?", uid)
+        if not row:
+            raise Refusal(404, "Data source not found")
+        source = json.loads(row[0])
+        if not self.server.has_plugin(source["type"]):
+            raise Refusal(404, "Plugin not found", messageId="plugin.notRegistered")
+        try:
+            with urllib.request.urlopen(f"{source['url']}/api/v1/query?query=1%2B1", timeout=5):
+                pass
+        except (OSError, ValueError) as error:
+            message = f"{error} - There was an error returned querying the Prometheus API."
+            raise Refusal(400, message, status="ERROR") from error
+        return {"status": "OK", "message": "Successfully queried the Prometheus API."}
+
+    def plugin(self, name: str, _body: Any) -> Any:
+        if not self.server.has_plugin(name):
+            raise Refusal(404, "Plugin not found, no installed plugin with that id")
+        return {"id": name, "type": "datasource"}
 
     def make_source(self, body: Any) -> Any:
         self.need("Admin")
@@ -373,7 +420,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def serve(options: argparse.Namespace) -> int:
     config = settings(options.config, options.rest)
-    grafana = Server(config)
+    grafana = Server(config, options.homepath)
     server = config["server"]
     httpd = ThreadingHTTPServer(
         (server["http_addr"] or "0.0.0.0", server.getint("http_port")), type("Own", (Handler,), {"grafana": grafana})

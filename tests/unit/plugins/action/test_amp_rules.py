@@ -72,7 +72,8 @@ def test_a_change_is_put_and_another_layout_is_none(client: Any, workspace: str)
 def test_a_workspace_that_is_not_there(client: Any) -> None:
     result = run(workspace="ws-none", files=FILES)
     assert result["failed"]
-    assert result["msg"] == "there is no workspace ws-none in us-east-1"
+    assert result["msg"].startswith("there is no workspace ws-none in us-east-1 that the AWS credentials used ")
+    assert "set prometheus_amp_rules_namespace to ''" in result["msg"]
 
 
 def test_without_boto3(client: Any, workspace: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,25 +99,45 @@ def test_rules_that_cannot_be(client: Any, workspace: str, files: Any, why: str)
     assert run(workspace=workspace, files=files)["msg"] == why
 
 
-class Workspace:
-    """A client whose workspace takes its time, or refuses."""
+class Conflict(Exception):
+    """Somebody else is at it."""
 
-    def __init__(self, *states: str, reason: str = "") -> None:
-        self.states, self.reason, self.puts = list(states), reason, 0
+
+class Workspace:
+    """A client whose workspace takes its time, or refuses. GONE is a namespace that is not there."""
+
+    def __init__(self, *states: str, reason: str = "", conflicts: int = 0) -> None:
+        self.states, self.reason, self.conflicts = list(states), reason, conflicts
+        self.data = NODES
+        self.calls: list[str] = []
         self.meta = mock.Mock(region_name="us-east-1")
-        self.exceptions = mock.Mock(ResourceNotFoundException=KeyError)
+        self.exceptions = mock.Mock(ResourceNotFoundException=KeyError, ConflictException=Conflict)
+
+    def describe_workspace(self, **_given: str) -> None: ...
 
     def describe_rule_groups_namespace(self, **_given: str) -> dict[str, Any]:
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        if state == "GONE":
+            raise KeyError(state)
         status = {"statusCode": state, "statusReason": self.reason}
-        return {"ruleGroupsNamespace": {"data": NODES.encode(), "status": status}}
+        return {"ruleGroupsNamespace": {"data": self.data.encode(), "status": status}}
 
     def put_rule_groups_namespace(self, **_given: Any) -> None:
-        self.puts += 1
+        self._call("put")
+
+    def create_rule_groups_namespace(self, **_given: Any) -> None:
+        self._call("create")
+
+    def _call(self, what: str) -> None:
+        self.calls.append(what)
+        if self.conflicts:
+            self.conflicts -= 1
+            raise Conflict
 
 
 def test_it_waits_until_the_workspace_has_taken_them() -> None:
-    client, pauses = Workspace("ACTIVE", "UPDATING", "UPDATING", "ACTIVE"), []
+    client = Workspace("ACTIVE", "UPDATING", "UPDATING", "ACTIVE")
+    pauses: list[float] = []
     assert _amp.put(client, "ws-1", "ours", GPUS, False, pauses.append).changed
     assert len(pauses) == 2
 
@@ -130,9 +151,39 @@ def test_what_the_workspace_refuses_is_said() -> None:
 def test_what_was_refused_is_put_again() -> None:
     client = Workspace("CREATION_FAILED", "ACTIVE")
     assert _amp.put(client, "ws-1", "ours", NODES, False, lambda _seconds: None).changed
-    assert client.puts == 1
+    assert client.calls == ["put"]
 
 
 def test_it_does_not_wait_for_ever() -> None:
     with pytest.raises(_amp.AmpError, match="is still updating its rules ours after 60 s"):
         _amp.put(Workspace("ACTIVE", "UPDATING"), "ws-1", "ours", GPUS, False, lambda _seconds: None)
+
+
+def test_somebody_else_is_waited_for() -> None:
+    client = Workspace("UPDATING", "UPDATING", "ACTIVE")
+    pauses: list[float] = []
+    assert not _amp.put(client, "ws-1", "ours", NODES, False, pauses.append).changed
+    assert (client.calls, len(pauses)) == ([], 2)
+
+
+def test_somebody_else_was_faster() -> None:
+    """Two clusters that share a workspace put the same rules at the same moment."""
+    client = Workspace("GONE", "CREATING", "ACTIVE", conflicts=1)
+    assert not _amp.put(client, "ws-1", "ours", NODES, False, lambda _seconds: None).changed
+    assert client.calls == ["create"]
+    client = Workspace("ACTIVE", conflicts=1)
+    assert _amp.put(client, "ws-1", "ours", GPUS, False, lambda _seconds: None).changed
+    assert client.calls == ["put", "put"]
+    with pytest.raises(_amp.AmpError, match=r"^somebody else keeps changing the rules ours of workspace ws-1"):
+        _amp.put(Workspace("ACTIVE", conflicts=99), "ws-1", "ours", GPUS, False, lambda _seconds: None)
+
+
+def test_one_that_is_being_deleted_is_made_again() -> None:
+    client = Workspace("DELETING", "GONE", "CREATING", "ACTIVE")
+    assert _amp.put(client, "ws-1", "ours", NODES, False, lambda _seconds: None).changed
+    assert client.calls == ["create"]
+
+
+def test_rules_that_are_gone_again_are_not_called_kept() -> None:
+    with pytest.raises(_amp.AmpError, match="has none of that name now"):
+        _amp.put(Workspace("GONE"), "ws-1", "ours", NODES, False, lambda _seconds: None)

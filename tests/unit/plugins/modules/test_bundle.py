@@ -19,7 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
 
+from ansible_collections.pcluster.postboot.plugins.action import check_variables
+from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_model
 from ansible_collections.pcluster.postboot.plugins.modules import bundle
 
 Run = Callable[..., dict[str, Any]]
@@ -325,7 +330,7 @@ def test_variables_beside_the_inventory(run_module: Run, given: dict[str, Any], 
     real.mkdir()
     (real / "pcluster").symlink_to(tmp_path / "shared")
     (real / "all.yml").write_text("docker_version: 1\n")
-    (real / "pcluster/secret").write_text("$ANSIBLE_VAULT;1.1;AES256\n3362\n")
+    (real / "pcluster/more").write_text("# not !vault, nor $ANSIBLE_VAULT;\nx: {y: !unsafe '{{'}\n")
     (real / "pcluster/.hidden").write_text("no")
     (real / "pcluster/old.yml~").write_text("no")
     (tmp_path / "inventory").mkdir()
@@ -338,8 +343,7 @@ def test_variables_beside_the_inventory(run_module: Run, given: dict[str, Any], 
     result = run_module(bundle, {**given, "inventories": sources})
     assert result["group_vars"] == str(real)
     found = {name: info.mode for name, info in members(result).items() if "group_vars" in name}
-    assert found == {"inventory/group_vars/all.yml": 0o600, "inventory/group_vars/pcluster/secret": 0o600}
-    assert content(result, "inventory/group_vars/pcluster/secret").startswith(b"$ANSIBLE_VAULT")
+    assert found == {"inventory/group_vars/all.yml": 0o600, "inventory/group_vars/pcluster/more": 0o600}
     assert result["id"] != plain["id"]
     # The one that is named is taken, and naming none is possible.
     other = tmp_path / "other/group_vars"
@@ -352,6 +356,69 @@ def test_variables_beside_the_inventory(run_module: Run, given: dict[str, Any], 
     assert missing["msg"] == (
         "publish_group_vars is /nowhere, which is no directory; needed: one as beside an inventory"
     )
+
+
+VAULT = "!vault |\n        $ANSIBLE_VAULT;1.1;AES256\n        3362\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("$ANSIBLE_VAULT;1.1;AES256\n3362\n", [""]),
+        (f"a: 1\ntoken: {VAULT}", [" (token)"]),
+        (f"a: {VAULT}b:\n  - c: {VAULT}  - d\n", [" (a)", " (b[0].c)"]),
+        (f"a: {{% if x %}}\ntoken: {VAULT}", [""]),  # no YAML
+    ],
+)
+def test_what_is_encrypted_is_refused_before_anything_is_fetched(
+    run_module: Run, bare: dict[str, Any], tmp_path: Path, text: str, names: list[str]
+) -> None:
+    (tmp_path / "vars/all").mkdir(parents=True)
+    (tmp_path / "vars/all/x.yml").write_text(text)
+    (tmp_path / "vars/plain.yml").write_text("a: 1\n")
+    for check in (True, False):
+        failed = run_module(bundle, {**bare, "group_vars": str(tmp_path / "vars")}, check=check)
+        where = ", ".join(f"{tmp_path}/vars/all/x.yml{name}" for name in names)
+        assert failed["msg"].startswith(f"{where}: encrypted by ansible-vault, whose password no node has; needed: ")
+        assert "\n" not in failed["msg"]
+    assert not Path(bare["dest"]).exists()
+
+
+def test_variables_of_hosts_are_told_to_stay(
+    run_module: Run, given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("ansible.module_utils.basic.AnsibleModule.warn", lambda _self, text: told.append(text))
+    sources = {"inventories": [str(tmp_path / "my.pcluster.yml"), str(tmp_path)]}
+    run_module(bundle, {**given, **sources}, check=True)
+    assert told == []
+    (tmp_path / "host_vars").mkdir()
+    run_module(bundle, {**given, **sources}, check=True)
+    assert told == [f"{tmp_path}/host_vars does not come along: on itself each node is localhost, so use group_vars"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://github.com/a/b-1.0.tar.gz",
+        "https://user:word@example.com:8443/a%2Bb/c.deb?version=1",
+        "https://example.com/a/b%20c#x",
+    ],
+)
+@pytest.mark.parametrize("name", ["publish", "mirror"])
+def test_a_node_looks_where_a_download_is_put(url: str, name: str) -> None:
+    playbook = yaml.safe_load((Path(__file__).parents[4] / f"playbooks/{name}.yml").read_text())
+    known = [{"url": url}]
+    if name == "publish":
+        variables = {"__publish_files": playbook[1]["vars"]["__publish_files"], "__publish_known": known}
+        wanted = "/mirror/{{ __publish_files | first }}"
+    else:
+        (task,) = (task for play in playbook for task in play["tasks"] if "__mirror_artifacts" in task.get("vars", {}))
+        variables = {**task["vars"], "__mirror_known": known, "mirror_dir": "/mirror"}
+        wanted = "{{ (__mirror_artifacts | first).dest }}"
+    trusted = {key: check_variables._trusted(value) for key, value in variables.items()}
+    found = Templar(loader=DataLoader(), variables=trusted).template(check_variables._trusted(wanted))
+    assert found == _artifact_model.mirrored("/mirror", url)
 
 
 def test_downloads_come_along(run_module: Run, given: dict[str, Any], tmp_path: Path) -> None:

@@ -187,7 +187,8 @@ def test_devices_count_together_unless_told_otherwise(node: Node) -> None:
     # EFA's own have no dimension but the instance.
     assert together["aggregation_dimensions"] == [["ClusterName", "InstanceId", "NodeType"], ["InstanceId"]]
     parts = together["metrics_collected"]
-    assert parts["nvidia_gpu"]["drop_original_metrics"] == ["nvidia_smi_utilization_gpu"]
+    # The agent puts nvidia_smi_ before it, and would do so twice.
+    assert parts["nvidia_gpu"]["drop_original_metrics"] == ["utilization_gpu"]
     assert parts["efa"]["drop_original_metrics"] == ["efa_tx_bytes"]
     assert "append_dimensions" not in parts["efa"]
     assert "drop_original_metrics" not in parts["disk"]

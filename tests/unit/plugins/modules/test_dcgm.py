@@ -261,7 +261,7 @@ def test_a_gpu_that_is_lost_is_told(node: Node, run_module: Run, said: str, code
     dcgmi(node, said, code)
     failed = run_module(dcgm_gpus, {"gpus": 8, "wait": 0})
     assert failed["msg"].startswith(wrong)
-    assert failed["msg"].endswith("; see 'journalctl -u nvidia-dcgm' and 'nvidia-smi'")
+    assert failed["msg"].endswith("; see 'journalctl -u nvidia-dcgm', /var/log/nv-hostengine.log and 'nvidia-smi'")
 
 
 def test_gpus_that_come_late_are_waited_for(node: Node, run_module: Run) -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,12 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_fetch, _grafana_admin, _run
+from ansible_collections.pcluster.postboot.plugins.module_utils import (
+    _artifact_fetch,
+    _grafana_admin,
+    _grafana_dashboards,
+    _run,
+)
 from ansible_collections.pcluster.postboot.plugins.modules import grafana_admin, grafana_dashboards
 
 Run = Callable[..., dict[str, Any]]
@@ -41,13 +47,13 @@ class Grafana:
         self.top, self.run, self.port = top, run, free_port()
         self.ini = top / "grafana.ini"
         self.password_file = top / "state/grafana/admin-password"
-        self.provisioning = top / "provisioning"
+        self.provisioning, self.plugins = top / "provisioning", top / "plugins"
         self.process: subprocess.Popen[bytes] | None = None
         self.settings()
 
     def settings(self, server: str = "", more: str = "") -> None:
         self.ini.write_text(
-            f"[paths]\ndata = {self.top}/data\nprovisioning = {self.provisioning}\n"
+            f"[paths]\ndata = {self.top}/data\nprovisioning = {self.provisioning}\nbundled_plugins = {self.plugins}\n"
             f"[server]\nhttp_addr = 127.0.0.1\nhttp_port = {self.port}\n{server}\n{more}\n"
         )
 
@@ -160,9 +166,16 @@ def test_a_file_that_others_can_read_is_closed(grafana: Grafana) -> None:
     assert grafana.password_file.stat().st_mode & 0o777 == 0o640
 
 
+def keeps(grafana: Grafana) -> None:
+    """Let Grafana's database begin with the password of the file, as the role does."""
+    grafana.settings(more=f"[security]\nadmin_password = $__file{{{grafana.password_file}}}")
+
+
 def test_grafana_begins_with_the_password_of_the_file(grafana: Grafana) -> None:
+    """A database that began with Grafana's own would let everybody in until it is reset."""
+    keeps(grafana)
     grafana.admin()
-    grafana.start(GF_SECURITY_ADMIN_PASSWORD__FILE=str(grafana.password_file))
+    grafana.start()
     assert grafana.admin(url=grafana.url)["changed"] is False
 
 
@@ -179,13 +192,14 @@ def test_a_grafana_with_the_default_password_is_given_another(grafana: Grafana) 
     # And the default one is none any more.
     with pytest.raises(_grafana_admin.AdminError, match="everybody knows"):
         _grafana_admin.acceptable("admin", "here")
-    assert _grafana_admin.accepted(grafana.url, secret)
-    assert not _grafana_admin.accepted(grafana.url, "admin")
+    assert _grafana_admin.accepted(_grafana_admin.Request("", url=grafana.url), secret)
+    assert not _grafana_admin.accepted(_grafana_admin.Request("", url=grafana.url), "admin")
 
 
 def test_another_password_is_given_to_a_grafana_that_runs(grafana: Grafana) -> None:
+    keeps(grafana)
     grafana.admin(password="the first one")
-    grafana.start(GF_SECURITY_ADMIN_PASSWORD__FILE=str(grafana.password_file))
+    grafana.start()
     assert grafana.admin(password="the second one", url=grafana.url)["actions"] == ["wrote", "reset"]
     assert grafana.password_file.read_text() == "the second one\n"
     assert grafana.admin(password="the second one", url=grafana.url)["changed"] is False
@@ -274,6 +288,73 @@ def test_a_program_that_fails(grafana: Grafana, monkeypatch: pytest.MonkeyPatch)
     assert result["msg"].endswith("reset-admin-password --password-from-stdin' ended with 1: no ***")
 
 
+def test_an_admin_of_another_name(grafana: Grafana) -> None:
+    grafana.settings(more="[security]\nadmin_user = ops")
+    grafana.start()
+    grafana.admin()
+    assert grafana.admin(url=grafana.url, user="ops")["actions"] == ["reset"]
+    assert grafana.admin(url=grafana.url, user="ops")["changed"] is False
+    assert "just set" in grafana.admin(url=grafana.url)["msg"]
+
+
+@pytest.fixture
+def prometheus() -> Iterator[str]:
+    """Something that answers as Prometheus does."""
+
+    class Prometheus(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_arguments: Any) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Prometheus) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def with_source(grafana: Grafana, url: str) -> None:
+    (grafana.provisioning / "datasources").mkdir(parents=True)
+    source = {"name": "Prometheus", "uid": "ours", "type": "prometheus", "url": url}
+    (grafana.provisioning / "datasources/p.yml").write_text(json.dumps({"datasources": [source]}))
+    grafana.start()
+    grafana.admin()
+
+
+def test_a_data_source_that_works(grafana: Grafana, prometheus: str) -> None:
+    (grafana.plugins / "prometheus").mkdir(parents=True)
+    with_source(grafana, prometheus)
+    checked = grafana.admin(url=grafana.url, datasource="ours", check=True)
+    assert checked["actions"] == ["reset"]
+    assert grafana.admin(url=grafana.url, datasource="ours")["actions"] == ["reset"]
+
+
+def test_a_data_source_whose_plugin_starts_after_grafana(
+    grafana: Grafana, prometheus: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_source(grafana, prometheus)
+
+    def sleep(_seconds: float) -> None:
+        (grafana.plugins / "prometheus").mkdir(parents=True, exist_ok=True)
+
+    monkeypatch.setattr(_grafana_admin, "time", types.SimpleNamespace(sleep=sleep))
+    assert grafana.admin(url=grafana.url, datasource="ours")["actions"] == ["reset"]
+
+
+@pytest.mark.parametrize(("plugin", "why"), [(True, "400 (<urlopen error"), (False, "404 (Plugin not found)")])
+def test_a_data_source_that_does_not_work(grafana: Grafana, plugin: bool, why: str) -> None:
+    if plugin:
+        (grafana.plugins / "prometheus").mkdir(parents=True)
+    with_source(grafana, "http://127.0.0.1:1")
+    said = grafana.admin(url=grafana.url, datasource="ours")["msg"]
+    assert f"Grafana runs, and its data source ours does not work: {why}" in said
+    for word in ("grafana_prometheus_url", "/var/lib/grafana/plugins-bundled", "journalctl -u grafana-server"):
+        assert word in said
+    assert "\n" not in said
+
+
 # Dashboards
 
 
@@ -334,11 +415,21 @@ def test_the_data_source_of_amp(grafana: Grafana, editor: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "kind"), [("11.6.2", "prometheus"), ("12.0.0", "grafana-amazonprometheus-datasource")]
+    ("version", "plugin", "kind"),
+    [
+        ("11.6.2", True, "prometheus"),
+        ("12.0.0", False, "prometheus"),
+        ("", False, "prometheus"),
+        ("", True, "grafana-amazonprometheus-datasource"),
+        ("12.0.0", True, "grafana-amazonprometheus-datasource"),
+        ("13.0.0", False, "grafana-amazonprometheus-datasource"),
+    ],
 )
 def test_older_grafanas_sign_in_prometheus_own_plugin(
-    grafana: Grafana, editor: str, monkeypatch: pytest.MonkeyPatch, version: str, kind: str
+    grafana: Grafana, editor: str, monkeypatch: pytest.MonkeyPatch, version: str, plugin: bool, kind: str
 ) -> None:
+    if plugin:
+        (grafana.plugins / "grafana-amazonprometheus-datasource").mkdir(parents=True)
     ask = grafana_dashboards._grafana.Client.ask
 
     def answers(self: Any, method: str, path: str, body: Any = None) -> Any:
@@ -348,6 +439,24 @@ def test_older_grafanas_sign_in_prometheus_own_plugin(
     monkeypatch.setattr(grafana_dashboards._grafana.Client, "ask", answers)
     grafana.dashboards(token_file=editor, datasource=SOURCE)
     assert grafana.ask("datasources/uid/amp", Path(editor).read_text().strip())["type"] == kind
+
+
+@pytest.mark.parametrize(
+    ("url", "auth"),
+    [
+        ("https://g-0123456789.grafana-workspace.us-east-2.amazonaws.com", "ec2_iam_role"),
+        ("https://g-0123456789.grafana-workspace.us-east-2.amazonaws.com/", "ec2_iam_role"),
+        ("https://grafana.example.org", "default"),
+        ("https://example.org/g-1.grafana-workspace.us-east-2.amazonaws.com", "default"),
+    ],
+)
+def test_a_managed_grafana_takes_its_workspaces_role(url: str, auth: str) -> None:
+    client = grafana_dashboards._grafana.Client(url, "")
+    source = _grafana_dashboards.Source("AMP", "amp", "https://aps.example.org", region="us-east-1")
+    importer = _grafana_dashboards.Importer(client, _grafana_dashboards.Request([], "", ""))
+    assert importer.auth(source, {}) == auth
+    assert importer.auth(source, {"jsonData": {"sigV4AuthType": "keys"}}) == "keys"
+    assert importer.auth(source._replace(auth="credentials"), {"jsonData": {"sigV4AuthType": "keys"}}) == "credentials"
 
 
 def test_dashboards_open_with_our_data_source(grafana: Grafana, editor: str) -> None:

@@ -285,14 +285,21 @@ def test_a_workspace_that_takes_samples(node: Node, aws: Aws) -> None:
     assert aws.writes[0]["content-encoding"] == "snappy"
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
-def test_a_workspace_that_refuses(node: Node, aws: Aws, status: int) -> None:
+@pytest.mark.parametrize(
+    ("status", "do"),
+    [
+        (401, "allow aps:RemoteWrite on the workspace"),
+        (403, "allow aps:RemoteWrite on the workspace"),
+        (404, "correct prometheus_amp_workspace or prometheus_amp_region"),
+    ],
+)
+def test_a_workspace_that_refuses(node: Node, aws: Aws, status: int, do: str) -> None:
     aws.write = (status, json.dumps({"message": "User is not authorized to perform: aps:RemoteWrite"}))
     said = node(write_url=f"{aws.url}/w", region="us-east-1")
     assert said["failed"]
     assert said["msg"].startswith("prometheus_amp_workspace: AWS refuses the role HeadRole of the instance: ")
     assert f"says {status}" in said["msg"]
-    assert "(User is not authorized to perform: aps:RemoteWrite)" in said["msg"]
+    assert said["msg"].endswith(f"(User is not authorized to perform: aps:RemoteWrite); {do}")
     assert "role-secret" not in json.dumps(said)
 
 
@@ -315,9 +322,9 @@ def test_a_role_is_assumed_first(node: Node, aws: Aws) -> None:
     assert "Credential=ASIAOTHER/" in aws.writes[0]["authorization"]
     assert aws.writes[0]["x-amz-security-token"] == "t"
     aws.assumed = (403, "<ErrorResponse><Error><Message>not authorized to assume</Message></Error></ErrorResponse>")
-    assert (
-        "sts:AssumeRole of arn:aws:iam::1:role/writer says 403 Forbidden (not authorized to assume)"
-        in node(**ask)["msg"]
+    assert node(**ask)["msg"].endswith(
+        "sts:AssumeRole of arn:aws:iam::1:role/writer says 403 Forbidden (not authorized to assume); allow the "
+        "instance's role to assume it (sts:AssumeRole), and let its trust policy name that role"
     )
 
 

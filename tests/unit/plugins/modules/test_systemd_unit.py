@@ -300,7 +300,10 @@ def test_a_failed_reload_is_told(host, tmp_path):
     time.sleep(TICK)
     conf.write_text("2")
     result = host.run(unit=UNIT, reload_on=[str(conf)])
-    assert result["msg"].startswith("demo.service could not reload: result exit-code")
+    assert result["msg"] == (
+        "demo.service could not reload: result exit-code; "
+        f"see 'journalctl -u demo.service' and {host.units}/demo.service"
+    )
     assert result["journal"] == ["the last line"]
 
 
@@ -389,7 +392,7 @@ def test_a_start_that_fails_brings_the_journal(host):
     assert result["failed"]
     assert result["msg"] == (
         "demo.service did not come up and stay so within 15 s: it is failed/failed, result exit-code, exit status 217 "
-        "(User does not exist); its last lines are in 'journal'"
+        f"(User does not exist); see 'journalctl -u demo.service' and {host.units}/demo.service"
     )
     assert result["journal"] == ["the last line"]
     host.set("demo.service", behaviour="")
@@ -463,7 +466,15 @@ def test_wait_url_that_does_not_answer(host, web):
     url = f"http://127.0.0.1:{web.server_address[1]}/x"
     result = host.run(unit=UNIT, wait_url=url, wait_seconds=1)
     assert result["msg"].startswith(f"demo.service is active, but {url} gave no 2xx answer within 1 s: HTTP Error 503")
+    assert result["msg"].endswith(f"; see 'journalctl -u demo.service' and {host.units}/demo.service")
     assert result["journal"] == ["the last line"]
+
+
+def test_a_start_that_fails_tells_the_address_too(host):
+    """So that the port is known, which may be another program's."""
+    host.set("demo.service", behaviour="fails")
+    message = host.run(unit=UNIT, wait_url="http://127.0.0.1:9/x")["msg"]
+    assert message.startswith("demo.service did not come up to answer at http://127.0.0.1:9/x within 15 s: it is ")
 
 
 def test_oneshot_is_started_once(host, tmp_path):
@@ -544,7 +555,7 @@ def test_an_answer_from_another_process_does_not_count(host, monkeypatch):
 
     monkeypatch.setattr(_systemd, "_answers", answers)
     result = host.run(unit=UNIT, wait_url="http://127.0.0.1:1/", wait_seconds=2)
-    assert result["msg"].startswith("demo.service did not come up and stay so within 2 s: it is failed/failed")
+    assert "did not come up to answer at http://127.0.0.1:1/ within 2 s: it is failed/failed" in result["msg"]
 
 
 def test_the_process_that_listens_itself_need_not_stay_first(host, web, monkeypatch):

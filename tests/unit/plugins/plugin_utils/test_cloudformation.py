@@ -13,6 +13,9 @@ from botocore.exceptions import ClientError
 from ansible_collections.pcluster.postboot.plugins.plugin_utils import _cloudformation as cloudformation
 
 TEMPLATE = """
+Parameters:
+  Name: {Type: String}
+  Days: {Type: Number, Default: 150}
 Resources:
   Prometheus:
     Type: AWS::APS::Workspace
@@ -33,6 +36,7 @@ class Api:
         self.change_sets: dict[str, str] = {}
         self.busy: list[str] = []
         self.failures: list[tuple[str, str]] = []
+        self.parameters: dict[str, str] = {}
         if status:
             self.note("s", "AWS::CloudFormation::Stack", status)
 
@@ -53,7 +57,9 @@ class Api:
             error = {"Code": "ValidationError", "Message": f"Stack with id {StackName} does not exist"}
             raise ClientError({"Error": error}, "DescribeStacks")
         outputs = [{"OutputKey": "Url", "OutputValue": "https://x"}]
-        return {"Stacks": [{"StackStatus": status, "Outputs": outputs}]}
+        parameters = [{"ParameterKey": key, "ParameterValue": value} for key, value in self.parameters.items()]
+        tags = [{"Key": "team", "Value": "ml"}, {"Key": "aws:cloudformation:x", "Value": "y"}]
+        return {"Stacks": [{"StackStatus": status, "Outputs": outputs, "Parameters": parameters, "Tags": tags}]}
 
     def create_change_set(self, **given: Any) -> dict[str, str]:
         self.calls.append(f"CreateChangeSet {given['ChangeSetType']}")
@@ -134,17 +140,29 @@ def refusal(api: Api, **given: Any) -> str:
 @pytest.mark.parametrize("before", ["", "REVIEW_IN_PROGRESS"])
 def test_a_new_stack_also_after_a_run_that_died_before_it_was_made(before: str) -> None:
     api = Api(before)
-    outcome, shown = deploy(api, parameters={"Name": "x"}, tags={"team": "ml"})
+    outcome, shown = deploy(api, parameters={"Name": "x"}, tags={"team": "hpc"})
     assert outcome == (["Add Prometheus (AWS::APS::Workspace)"], "CREATE_COMPLETE", {"Url": "https://x"})
     assert "CreateChangeSet CREATE" in api.calls
     assert api.given["Parameters"] == [{"ParameterKey": "Name", "ParameterValue": "x"}]
-    assert api.given["Tags"] == [{"Key": "team", "Value": "ml"}]
+    assert api.given["Tags"] == [{"Key": "team", "Value": "hpc"}]
     assert api.given["Capabilities"] == ["CAPABILITY_IAM"]
     assert shown == [
         "s: Add Prometheus (AWS::APS::Workspace)",
         "s: CREATE_IN_PROGRESS s (AWS::CloudFormation::Stack)",
         "s: CREATE_COMPLETE s (AWS::CloudFormation::Stack)",
     ]
+
+
+def test_what_is_not_given_stays_as_the_stack_has_it() -> None:
+    """Or a run without an option of an earlier one would shorten the retention, and take tags away."""
+    api = Api("CREATE_COMPLETE", ends="UPDATE_COMPLETE")
+    api.parameters = {"Name": "x", "Days": "400", "Former": "no longer in the template"}
+    deploy(api, parameters={"Name": "y"})
+    assert api.given["Parameters"] == [
+        {"ParameterKey": "Name", "ParameterValue": "y"},
+        {"ParameterKey": "Days", "UsePreviousValue": True},
+    ]
+    assert api.given["Tags"] == [{"Key": "team", "Value": "ml"}]
 
 
 @pytest.mark.parametrize("reason", [NO_CHANGES, "No updates are to be performed."])
@@ -243,13 +261,27 @@ def test_an_update_that_fails_and_is_put_back() -> None:
             "cloudformation continue-update-rollback",
         ),
         ("DELETE_FAILED", "it could not be deleted"),
-        ("ROLLBACK_FAILED", "an operation failed"),
+        (
+            "ROLLBACK_FAILED",
+            "could not be undone (its events do not tell why); correct that, run 'aws cloudformation delete",
+        ),
+        ("UPDATE_FAILED", "correct that, run 'aws cloudformation rollback-stack --stack-name s --region us-east-2'"),
+        ("IMPORT_ROLLBACK_FAILED", "an operation failed (its events do not tell why); correct that, repair it by hand"),
     ],
 )
 def test_what_cannot_be_updated_is_one_line(status: str, words: str) -> None:
     api = Api(status)
-    assert words in refusal(api)
+    said = refusal(api)
+    assert words in said
+    # A stack that was once complete holds metrics: nobody is told to delete it.
+    assert ("delete-stack" in said) is (status in ("DELETE_FAILED", "ROLLBACK_FAILED"))
     assert api.calls == ["DescribeStacks"]
+
+
+@pytest.mark.parametrize("template", ["", "Parameters: [", "Resources:", "a text", "Resources: {A: {}}"])
+def test_a_template_that_is_none(template: str) -> None:
+    with pytest.raises(cloudformation.StackError, match=r"^the template is none: "):
+        deploy(Api(), check=True, template=template)
 
 
 def test_a_change_set_that_is_refused() -> None:

@@ -70,8 +70,10 @@ def sent(per_device: bool) -> set[Found]:
             series = [*LABELS.get(plugin, []), *part.get("append_dimensions", {}), "InstanceId"]
             names = [keys.metric_name(plugin, name) for name in part["measurement"]]
             rollups = [one for one in metrics.get("aggregation_dimensions", []) if set(one) < set(series)]
+            real = keys.REAL_NAMES.get(plugin, plugin)
+            dropped = [one if plugin in one else f"{real}_{one}" for one in part.get("drop_original_metrics", [])]
             for name in names:
-                kept = [] if name in part.get("drop_original_metrics", []) else [series]
+                kept = [] if name in dropped else [series]
                 found |= {(fitted.namespace, name, tuple(sorted(one))) for one in kept + rollups}
         prometheus = fitted.config.get("logs", {}).get("metrics_collected", {}).get("prometheus")
         for rule in prometheus["emf_processor"]["metric_declaration"] if prometheus else []:
@@ -201,6 +203,20 @@ def test_written_once_and_only_when_they_differ(api: Api) -> None:
     third = api.apply()
     assert third["dashboards"] == ["ParallelCluster-alpha-EFA"]
     assert json.loads(client.get_dashboard(DashboardName="ParallelCluster-alpha-EFA")["DashboardBody"])["widgets"]
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [
+        ("us-east-2", "us-east-2.console.aws.amazon.com"),
+        ("cn-north-1", "cn-north-1.console.amazonaws.cn"),
+        ("us-gov-west-1", "console.amazonaws-us-gov.com"),
+    ],
+)
+def test_where_they_are_told_to_be(api: Api, region: str, host: str) -> None:
+    name = "ParallelCluster-alpha"
+    url = f"https://{host}/cloudwatch/home?region={region}#dashboards/dashboard/{name}"
+    assert api.apply(check=True, region=region)["urls"][name] == url
 
 
 def test_removed_and_no_other(api: Api) -> None:

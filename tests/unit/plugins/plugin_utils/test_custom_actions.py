@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from ansible_collections.pcluster.postboot.plugins.plugin_utils import _custom_actions as actions
+from ansible_collections.pcluster.postboot.plugins.plugin_utils import _fleet
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._custom_actions import Release, Wanted
 
 OLD = Release("s3://my-bucket/post/boot", "0.1.0-000000000000", "0" * 64, "210987654321", "aws-cn")
@@ -114,6 +115,18 @@ def test_the_policy_that_login_nodes_need() -> None:
     assert "arn:aws-cn:iam::<account>:policy/" in actions.render(NEW._replace(account=""), PLAIN)
 
 
+def test_nodes_that_run_get_it_by_a_command() -> None:
+    new = NEW._replace(name=f"0.2.0-{NEW.sha256[:12]}")
+    (line,) = [one for one in actions.render(new, PLAIN).splitlines() if "pcluster.postboot.fleet" in one]
+    words = shlex.split(line.split("ansible-playbook ")[1])
+    assert words[:3] == ["-i", "<inventory>", "pcluster.postboot.fleet"]
+    assert words[3:] == ["-e", f"fleet_bundle={new.base}/{new.name}", "-e", f"fleet_sha256={new.sha256}"]
+    bundle, sha256 = (word.split("=", 1)[1] for word in words if "=" in word)
+    request = _fleet.Request(bundle, sha256)
+    request.check()
+    assert request.url == dict(zip(*[iter(new.action({})["Args"])] * 2))["--bundle"]
+
+
 def test_options_are_strings() -> None:
     options = {"--mode": "gpu", "--budget": "900", "--defer": "yes", "--hold": "no"}
     found = parsed(actions.render(NEW, Wanted(options, [])))
@@ -150,6 +163,17 @@ def test_beside_what_is_there() -> None:
     assert part["gpu"]["Iam"] == CLUSTER["Scheduling"]["SlurmQueues"][1]["Iam"]
     assert "queue gpu has an InstanceRole of its own, which must allow s3:GetObject on arn:aws-cn:s3:::my-" in text
     assert "InstanceType" not in text
+
+
+def test_keys_without_a_value_are_as_if_they_were_not_there() -> None:
+    empty = {"S3Access": None, "AdditionalIamPolicies": None}
+    cluster = {
+        "HeadNode": {"Iam": dict(empty), "CustomActions": None},
+        "LoginNodes": {"Pools": [{"Name": "a", "Iam": {"AdditionalIamPolicies": None}}]},
+        "Scheduling": {"SlurmQueues": [{"Name": "cpu", "Iam": dict(empty)}]},
+    }
+    wanted = Wanted({}, ["arn:aws:iam::aws:policy/X"])
+    assert_shape(parsed(actions.render(NEW, wanted, cluster)))
 
 
 def test_an_upgrade_touches_only_what_an_update_takes() -> None:

@@ -7,9 +7,12 @@ The real thing runs in a process of its own, with small programs in the place of
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -191,6 +194,14 @@ def test_what_is_left_goes_on_in_the_service(node: Node) -> None:
     assert node.reserved() == []
 
 
+def test_the_service_tries_again_what_only_failed(node: Node) -> None:
+    node.plan(progress=ended(entry("docker"), entry("x", "failed", False)))
+    assert node.boot()[0] == 0
+    # How often it was started before does not count.
+    unit = "pcluster-postboot.service"
+    assert node.lines("systemctl") == [f"reset-failed {unit}", f"start --no-block {unit}"]
+
+
 def test_without_deferral_all_is_done_at_once(node: Node) -> None:
     node.plan(progress=ended(entry("x", "failed", False)))
     assert node.boot("--defer", "no")[0] == 0
@@ -247,6 +258,7 @@ def test_a_run_that_dies_on_the_way_tells_so(node: Node) -> None:
 def test_with_hold_the_node_takes_no_jobs_until_the_service_has_ended(node: Node) -> None:
     node.plan(progress=ended(entry("x", "deferred", False)))
     assert node.boot("--hold", "yes")[0] == 0
+    assert node.lines("scontrol")[0] == "delete ReservationName=postboot-gpu-st-p5-1"  # that of an earlier run
     assert node.lines("scontrol")[-1] == (
         "create reservation ReservationName=postboot-gpu-st-p5-1 Nodes=gpu-st-p5-1 Users=root StartTime=now "
         "Duration=60 Flags=maint,ignore_jobs"
@@ -259,11 +271,11 @@ def test_with_hold_the_node_takes_no_jobs_until_the_service_has_ended(node: Node
 
 
 def test_a_reservation_that_is_over_by_itself_is_released(node: Node) -> None:
-    node.write("run/pcluster-postboot/reservation", "postboot-x\n")
+    node.write("var/lib/pcluster-postboot/reservation", "postboot-x\n")
     node.write("scontrol.fails", "delete_reservation ReservationName=postboot-x: Requested reservation is invalid\n")
     code, out, _err = node.run("release")
     assert (code, one_line(out)) == (0, "the reservation postboot-x is gone")
-    node.write("run/pcluster-postboot/reservation", "postboot-x\n")
+    node.write("var/lib/pcluster-postboot/reservation", "postboot-x\n")
     node.write("scontrol.fails", "Unable to contact slurm controller\n")
     code, out, _err = node.run("release")
     assert code == 1
@@ -277,6 +289,23 @@ def test_a_node_that_cannot_be_held_is_told_and_no_failure(node: Node) -> None:
     assert (code, err) == (0, "")
     assert "jobs may come before all is done: scontrol cannot reserve gpu-st-p5-1: Access denied" in out
     assert node.started()
+
+
+def test_a_reservation_that_cannot_be_noted_is_not_made(node: Node) -> None:
+    node.write("var/lib/pcluster-postboot", "it cannot be a directory\n")
+    node.plan(progress=ended(entry("x", "deferred", False)))
+    code, out, _err = node.boot("--hold", "yes")
+    assert code == 0
+    assert "jobs may come before all is done: its reservation cannot be noted: " in out
+    assert node.reserved() == []
+
+
+def test_a_reboot_does_not_end_a_reservation(node: Node) -> None:
+    node.plan(progress=ended(entry("x", "deferred", False)))
+    assert node.boot("--hold", "yes")[0] == 0
+    shutil.rmtree(node.root / "run")
+    assert "is gone" in node.run("release")[1]
+    assert node.lines("scontrol")[-1] == "delete ReservationName=postboot-gpu-st-p5-1"
 
 
 def test_nothing_is_held_on_a_head_node(tmp_path: Path) -> None:
@@ -298,7 +327,7 @@ def test_a_boot_that_takes_too_long_ends_well_where_no_job_can_come(node: Node, 
     code, out, err = node.boot("--hold", hold, budget="2")
     assert time.monotonic() - start < 15
     told = one_line(out or err)
-    used = r"the budget of 2 s is used up while docker was running, for [67] s; fsx took most, 50 s; "
+    used = r"the budget of 2 s is used up while docker was running, for (?:[6-9]|1\d) s; fsx took most, 50 s; "
     assert re.match(used + "not done yet: docker, enroot; ", told)
     if hold == "yes":
         assert (code, err, node.started(), node.reserved()) == (0, "", True, ["create"])
@@ -337,6 +366,11 @@ def test_what_only_waits_for_another_node_fails_no_cut_boot(node: Node) -> None:
     code, out, _err = node.boot(budget="1")
     assert code == 0
     assert "not done yet: nccl, x, efa; pcluster-postboot.service goes on" in one_line(out)
+    why = {one["name"]: one["why"] for one in node.report["components"]}
+    assert (why["efa"], why["x"]) == ("it comes after the boot", "the budget was used up")
+    # One that is at work does not wait, and one that has not begun does not either.
+    node.plan(progress=running("nccl", *shown, nccl=nccl, efa=efa), seconds=60)
+    assert node.boot(budget="1")[0] == 1
     nccl.pop("started")
     node.plan(progress=running("x", *shown, nccl=nccl, efa=efa), seconds=60)
     assert node.boot(budget="1")[0] == 1
@@ -361,11 +395,62 @@ def test_a_cut_boot_that_nothing_would_finish_fails(tmp_path: Path) -> None:
     assert head.boot("--defer", "no", budget="1")[0] == 1
 
 
+def test_what_bootstrap_has_used_is_of_the_budget(node: Node) -> None:
+    node.plan(progress=cut(), seconds=60)
+    start = time.monotonic()
+    assert node.boot("--elapsed", "5900", budget="60")[0] == 1
+    assert time.monotonic() - start < 30
+
+
+def test_a_node_whose_service_does_not_start_is_not_held(node: Node) -> None:
+    node.write("systemctl.fails", "Unit pcluster-postboot.service not found.\n")
+    node.plan(progress=ended(entry("x", "deferred", False)))
+    code, out, _err = node.boot("--hold", "yes")
+    assert code == 0
+    assert "pcluster-postboot.service cannot be started" in out
+    assert [line.split()[0] for line in node.lines("scontrol")] == ["delete", "create", "delete"]
+
+
+def test_a_head_node_waits_for_no_slurmd(tmp_path: Path) -> None:
+    head = Node(tmp_path / "head", "HeadNode")
+    head.write("systemctl.fails", "inactive\n")
+    head.plan(progress=ended())
+    assert head.run("later")[0] == 0
+    assert head.lines("systemctl") == []
+
+
 def test_a_boot_that_is_cut_before_its_first_component_fails(node: Node) -> None:
     node.plan(prints=["waiting"], seconds=60)
     code, _out, err = node.boot(budget="1")
     assert code == 1
     assert one_line(err).startswith("the budget of 1 s is used up, and no component has had its turn: waiting")
+
+
+@pytest.mark.parametrize(
+    ("report", "code", "line"),
+    [
+        ({}, 0, "1 components are as they should be"),
+        ({"stopped": {"component": "docker", "message": "no key"}}, 1, "docker failed: no key; see "),
+        ({"ended_badly": "the lock is another's"}, 1, "the lock is another's; see "),
+    ],
+)
+def test_a_run_that_is_cut_when_all_was_done_is_what_its_report_says(
+    node: Node, report: dict[str, Any], code: int, line: str
+) -> None:
+    node.plan(progress=ended(entry("docker"), **report), seconds=60)
+    found, out, err = node.boot(budget="1")
+    assert (found, one_line(out or err).startswith(line)) == (code, True), out or err
+
+
+def test_what_not_even_force_ends_does_not_hold_the_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull, "end", lambda _process: None)
+    start = time.monotonic()
+    done = pull.run(["sleep", "60"], pull.Log(str(tmp_path / "log")), dict(os.environ), 0.5)
+    assert (done.cut, done.code) == (True, -signal.SIGKILL)
+    assert time.monotonic() - start < 10
+    for pid in pull.descendants(os.getpid()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def processes(marker: str) -> list[int]:
@@ -457,7 +542,8 @@ def test_the_service_comes_again_for_what_others_have_to_publish(
 ) -> None:
     stopped = {"component": "docker", "message": "m"} if code else None
     node.plan(progress=ended(*components, stopped=stopped), code=code)
-    assert node.run("later")[0] == exit_code
+    found, _out, err = node.run("later")
+    assert (found, bool(err)) == (exit_code, exit_code == 1)
     assert json.loads(node.ansible["args"][2])["common_phase"] == "later"
     assert node.lines("systemctl")[0] == "is-active --quiet slurmd.service"
 
@@ -472,6 +558,18 @@ def test_the_service_waits_for_slurmd(node: Node) -> None:
     process.communicate(timeout=30)
     assert process.returncode == 0
     assert (node.root / "ansible.json").exists()
+
+
+def test_the_service_waits_for_a_bootstrap_that_is_at_work(node: Node) -> None:
+    node.plan(progress=ended())
+    with open(node.root / "run/pcluster-postboot/bootstrap.lock", "w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        process = node.start("later")
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.communicate(timeout=2)
+        assert not (node.root / "ansible.json").exists()
+    process.communicate(timeout=30)
+    assert (process.returncode, (node.root / "ansible.json").exists()) == (0, True)
 
 
 def test_a_check_notes_and_changes_nothing(node: Node) -> None:

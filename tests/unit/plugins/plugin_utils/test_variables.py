@@ -293,6 +293,15 @@ def test_what_the_boot_leaves_for_later(
     assert {plan.reason for plan in plans.values() if plan.deferred} <= {"it comes after the boot (common_deferred)"}
 
 
+@pytest.mark.parametrize("deferred", [["pull"], ["reported"]])
+def test_what_does_the_deferred_is_not_deferred(monkeypatch: pytest.MonkeyPatch, deferred: list[str]) -> None:
+    monkeypatch.setitem(ROLES, "common", v.Role("common", {**PHASED, "common_deferred": {"type": "list"}}))
+    monkeypatch.setitem(ROLES, "pull", role("pull", retries={"type": "int"}))
+    given = {"pull_enabled": True, "pull_essential": False, "common_phase": "boot", "common_deferred": deferred}
+    errors, plans = check(["pull"], **given)
+    assert (errors, plans["pull"].run, plans["pull"].deferred) == ([], True, False)
+
+
 def test_what_is_deferred_has_to_be_a_component(monkeypatch: pytest.MonkeyPatch) -> None:
     errors, _plans = phased(monkeypatch, common_deferred=["nccl", "ncll", "reported", "common"])
     assert errors == [

@@ -1,0 +1,100 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What role grafana works out from its variables, with Ansible's own templating."""
+
+from __future__ import annotations
+
+import configparser
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+
+from ansible_collections.pcluster.postboot.plugins.action import check_variables
+
+Render = Callable[..., Any]
+
+
+@pytest.fixture
+def render(repo: Path) -> Render:
+    """render(template, **variables) fills a template of this role on a head node."""
+    role = repo / "roles/grafana"
+
+    def fill(text: str, node_type: str = "head", **more: Any) -> Any:
+        everything: dict[str, Any] = {"role_path": str(role), "ansible_managed": "managed"}
+        for part in ("defaults", "vars"):
+            everything.update(yaml.safe_load((role / part / "main.yml").read_text()))
+        everything.update(more)
+        everything["ansible_facts"] = {"pcluster": {"node_type": node_type}}
+        trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
+        return Templar(loader=DataLoader(), variables=trusted).template(check_variables._trusted(text))
+
+    return fill
+
+
+def settings(repo: Path, render: Render, **more: Any) -> configparser.ConfigParser:
+    found = configparser.ConfigParser(interpolation=None, comment_prefixes=(";", "#"), inline_comment_prefixes=None)
+    found.read_string(render((repo / "roles/grafana/templates/grafana.ini.j2").read_text(), **more))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("mode", "state"),
+    [("self-hosting", "started"), ("amp-only", "stopped"), ("amp+amg", "stopped"), ("none", "stopped")],
+)
+def test_it_runs_where_prometheus_keeps_its_samples(render: Render, mode: str, state: str) -> None:
+    assert render("{{ grafana_state }}", prometheus_mode=mode) == state
+    # So that one that ran before is stopped.
+    assert render("{{ grafana_enabled | bool }}", prometheus_mode=mode) is True
+
+
+def test_only_the_head_node_has_it(render: Render) -> None:
+    assert render("{{ grafana_enabled | bool }}", node_type="compute") is False
+    assert render("{{ grafana_enabled | bool }}", prometheus_enabled=False) is False
+    assert render("{{ grafana_state }}") == "started"
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ("p#ss;word", '"""p#ss;word"""'),
+        ("`p#ss`", "`p#ss`"),
+        ('"""p#ss"""', '"""p#ss"""'),
+        ("plain", "plain"),
+        (True, "true"),
+        (25, "25"),
+        (None, ""),
+        ("$__file{/etc/grafana/secret}", "$__file{/etc/grafana/secret}"),
+    ],
+)
+def test_a_value_reaches_grafana_whole(repo: Path, render: Render, given: Any, written: str) -> None:
+    assert settings(repo, render, grafana_settings={"smtp": {"password": given}})["smtp"]["password"] == written
+
+
+def test_its_database_begins_with_the_password(repo: Path, render: Render) -> None:
+    """By grafana.ini: GF_SECURITY_ADMIN_PASSWORD__FILE is known to its container only."""
+    kept = "/var/lib/pcluster-postboot/grafana/admin-password"
+    assert settings(repo, render)["security"]["admin_password"] == f"$__file{{{kept}}}"
+    assert "__FILE" not in (repo / "roles/grafana/templates/10-pcluster.conf.j2").read_text()
+
+
+@pytest.mark.parametrize(
+    ("address", "port", "url"),
+    [
+        ("127.0.0.1:3000", "3000", "http://127.0.0.1:3000/grafana"),
+        (":8080", "8080", "http://127.0.0.1:8080/grafana"),
+        ("[::]:3000", "3000", "http://127.0.0.1:3000/grafana"),
+        ("[::1]:3000", "3000", "http://[::1]:3000/grafana"),
+    ],
+)
+def test_where_it_listens_and_is_asked(repo: Path, render: Render, address: str, port: str, url: str) -> None:
+    more = {"grafana_listen_address": address, "grafana_root_url": "https://example.org/grafana/"}
+    server = settings(repo, render, **more)["server"]
+    assert server["http_port"] == port
+    assert f"{server['http_addr']}:{port}" == address.replace("[", "").replace("]", "")
+    assert server["serve_from_sub_path"] == "true"
+    assert render("{{ __grafana_url }}", **more) == url
