@@ -138,6 +138,7 @@ def test_zstd_that_is_missing_or_broken_is_one_line(monkeypatch: pytest.MonkeyPa
         b"PK\x03\x04 and no more",
         make_tar({"name": "long", "content": b"x" * 5000})[:3000],
     ],
+    ids=["empty", "nonsense", "packed nonsense", "cut gzip", "cut xz", "cut zip", "cut tar"],
 )
 def test_damage_is_one_line(data: bytes) -> None:
     with pytest.raises(ArtifactError, match="cannot be read as an archive") as caught:
