@@ -59,7 +59,7 @@ class Source:
             return json.load(answer)["data"]["result"]
 
     def fill(self, text: str) -> str:
-        return re.sub(r"\$\{?(\w+)\}?", lambda match: self.chosen.get(match[1], ".*"), text)
+        return re.sub(r"\$\{?([a-z_]\w*)\}?", lambda match: self.chosen.get(match[1], ".*"), text)
 
     def lines(self, target: Mapping[str, Any]) -> list[Series]:
         found = self.get(

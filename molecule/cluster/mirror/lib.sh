@@ -69,7 +69,8 @@ rpm_package() {  # name version[-release] requires directory [further lines of i
   local version=${2%%-*} release=1.amzn2023
   case $2 in *-*) release=${2#*-} ;; esac
   rm -rf "$work/buildroot" && cp -a "$work/stage" "$work/buildroot" && mkdir -p "$4" "$work/rpmbuild"
-  (cd "$work/buildroot" && find . -type f -o -type l | sed -E 's#^\.##; s#^(/etc/)#%config(noreplace) \1#') > "$work/files"
+  (cd "$work/buildroot" && find . -type f -o -type l | sed -E 's#^\.##; s#^(/etc/)#%config(noreplace) \1#'
+    find . -mindepth 1 -type d -empty | sed 's#^\.#%dir #') > "$work/files"
   cat > "$work/$1.spec" << END
 Name: $1
 Version: $version

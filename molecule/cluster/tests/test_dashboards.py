@@ -68,7 +68,7 @@ class Chosen:
                     assert job in found
 
     def fill(self, text: str) -> str:
-        return re.sub(r"\$\{?(\w+)\}?", lambda match: self.values[match[1]], text)
+        return re.sub(r"\$\{?([a-z_]\w*)\}?", lambda match: self.values[match[1]], text)
 
     def options(self, query: str) -> list[str]:
         """What label_values(metric, label) returns."""
