@@ -8,7 +8,7 @@ import difflib
 import fnmatch
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,13 +141,29 @@ def role_of(name: str, roles: Iterable[str]) -> str | None:
     return max(found, key=len) if found else None
 
 
+def _meant(name: str, roles: Iterable[str], known: Collection[str]) -> str | None:
+    """Return the variable that was meant by one in which the role's own name has a slip, such as promethues_mode."""
+    words = name.split("_")
+    for role in roles:
+        parts = role.count("_") + 1
+        first, option = "_".join(words[:parts]), "_".join([role, *words[parts:]])
+        alike = abs(len(first) - len(role)) <= 1 and difflib.SequenceMatcher(None, first, role).ratio() > 0.8
+        if alike and option in known:
+            return option
+    return None
+
+
 def misspelt(names: Iterable[str], roles: Mapping[str, Role], foreign: Sequence[str] = ()) -> list[str]:
     """Return a line for each variable that begins like one of ours and is none."""
     known = {option for role in roles.values() for option in role.options}
     lines = []
     for name in sorted(set(names) - known):
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in foreign):
+            continue
         role = role_of(name, roles)
-        if role is None or any(fnmatch.fnmatchcase(name, pattern) for pattern in foreign):
+        if role is None:
+            meant = _meant(name, roles, known)
+            lines += [f"{name} is nobody's variable: did you mean {meant}?"] if meant else []
             continue
         near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.8)
         if near:

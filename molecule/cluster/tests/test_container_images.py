@@ -115,6 +115,7 @@ def test_what_a_user_adds_is_imported(on: On) -> None:
         on("head").check_output(f"rm -f {file_of(image)}")
 
 
+@pytest.mark.long
 def test_a_registry_that_fails_concerns_its_image_only(
     on: On, another: Callable[..., tuple[int, str]], play: Play, as_before: None
 ) -> None:

@@ -178,6 +178,7 @@ def test_the_amis_own_dcgm_stays(gpu: Host, play: Play) -> None:
         gpu.check_output(f"mv {RECORD}.away {RECORD}")
 
 
+@pytest.mark.long
 def test_an_exporter_that_cannot_be_had_costs_no_node(play: Play) -> None:
     done = play(*TAGS, "-e", "dcgm_exporter_version=4.99")
     assert done.returncode == 0, done.stdout[-3000:]

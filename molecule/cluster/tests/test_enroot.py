@@ -144,6 +144,7 @@ def test_what_the_ami_brought_stays_until_it_is_to_be_replaced(login: Host, play
     )
 
 
+@pytest.mark.long
 def test_an_interrupted_installation_is_finished(login: Host, play: Play) -> None:
     login.check_output("dpkg --remove --force-depends enroot+caps")
     login.check_output("dpkg --unpack /var/cache/pcluster-postboot/enroot+caps.deb")
@@ -153,6 +154,7 @@ def test_an_interrupted_installation_is_finished(login: Host, play: Play) -> Non
     assert "cap_sys_admin" in login.check_output("getcap /usr/bin/enroot-mksquashovlfs")
 
 
+@pytest.mark.long
 def test_a_directory_on_shared_storage_is_refused_in_one_line(login: Host, play: Play) -> None:
     before = login.file(CONF).content_string
     done = play(*ARGUMENTS, "-e", "enroot_data_dir=/fsx/enroot")

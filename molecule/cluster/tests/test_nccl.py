@@ -149,6 +149,7 @@ def test_a_container_has_it_when_its_job_says_so(on: On, image: str) -> None:
 
 
 @pytest.mark.usefixtures("mended")
+@pytest.mark.long
 def test_what_a_person_has_written_stays_and_a_lost_cache_is_made_anew(on: On, play: Play) -> None:
     host = on(GPU)
     host.check_output("printf 'NCCL_DEBUG=INFO\\n' | cat - /etc/nccl.conf > /tmp/conf && mv /tmp/conf /etc/nccl.conf")

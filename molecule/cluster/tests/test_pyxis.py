@@ -307,6 +307,7 @@ def test_slurmd_is_not_restarted_under_a_job(on: On, builder: Host, play: Play) 
 
 
 @pytest.mark.usefixtures("mended")
+@pytest.mark.long
 def test_a_node_before_its_head_node_goes_on(builder: Host, play: Play) -> None:
     builder.check_output(f"mv {ENTRY} {STORE}/aside.conf")
     try:

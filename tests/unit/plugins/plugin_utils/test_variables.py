@@ -91,6 +91,8 @@ def test_what_ansible_would_convert_is_right(option: dict[str, Any], value: Any)
         ("nccl_test_version", "nccl_test_version is no variable of role nccl: did you mean nccl_tests_version?"),
         ("common_miror", "common_miror is no variable of role common: did you mean common_mirrors?"),
         ("nccl_zzz", "nccl_zzz is no variable of role nccl: see the role's README, or add the name to"),
+        ("nlcc_tests_version", "nlcc_tests_version is nobody's variable: did you mean nccl_tests_version?"),
+        ("ncccl_version", "ncccl_version is nobody's variable: did you mean nccl_version?"),
     ],
 )
 def test_a_misspelt_name(name: str, says: str) -> None:
@@ -100,6 +102,7 @@ def test_a_misspelt_name(name: str, says: str) -> None:
 
 def test_names_of_something_else_are_let_be() -> None:
     assert v.misspelt(["common_packages", "nccl_zzz", "nccl_yyy_a"], ROLES, ["nccl_zzz", "nccl_yyy*"]) == []
+    assert v.misspelt(["ncccl_version", "my_nccl_version", "rccl_version_x", "ubuntu_version"], ROLES, ["nccc*"]) == []
 
 
 @pytest.mark.parametrize(
