@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CELL, LINE, GAP = 50, 30, 8  # a column of Grafana's grid, a line of it, and what lies between panels
 PAPER, CARD, EDGE, INK, FAINT = "#111217", "#181b1f", "#2c3235", "#ccccdc", "#8e8e9a"
 PALETTE = ["#73bf69", "#f2cc0c", "#8ab8ff", "#ff780a", "#f2495c", "#5794f2", "#b877d9", "#fade2a", "#96d98d", "#ca95e5"]
-NAMED = {"green": "#73bf69", "red": "#f2495c", "orange": "#ff9830"}
+NAMED = {"green": "#73bf69", "red": "#f2495c", "orange": "#ff9830", "blue": "#5794f2", "light-blue": "#8ab8ff"}
 STEPS = 60
 
 
@@ -131,14 +131,9 @@ def coloured(value: float, thresholds: Mapping[str, Any]) -> str:
 
 
 def heat(share: float) -> str:
-    """From blue over yellow to red."""
-    stops = [(0.0, (31, 96, 196)), (0.5, (250, 222, 42)), (1.0, (242, 73, 92))]
+    """From the panel's own colour to blue."""
     share = min(max(share, 0), 1)
-    for (low, one), (high, other) in zip(stops, stops[1:]):
-        if share <= high:
-            part = (share - low) / (high - low)
-            return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(one, other))
-    return "#f2495c"
+    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in zip((24, 27, 31), (87, 148, 242)))
 
 
 # What is drawn
@@ -202,7 +197,13 @@ class Plot(NamedTuple):
 def time_series(panel: Mapping[str, Any], plot: Plot) -> Iterator[str]:
     defaults = panel["fieldConfig"]["defaults"]
     unit = defaults["unit"]
-    downwards = [o["matcher"]["options"].strip("/") for o in panel["fieldConfig"]["overrides"]]
+    overrides = panel["fieldConfig"]["overrides"]
+    downwards = [o["matcher"]["options"].strip("/") for o in overrides if o["matcher"]["id"] == "byRegexp"]
+    pinned = {
+        o["matcher"]["options"]: o["properties"][0]["value"]["fixedColor"]
+        for o in overrides
+        if o["matcher"]["id"] == "byName"
+    }
     found = [one for target in panel["targets"] for one in plot.source.lines(target) if one.values]
     drawn: list[Series] = []
     below: dict[float, float] = {}
@@ -217,7 +218,9 @@ def time_series(panel: Mapping[str, Any], plot: Plot) -> Iterator[str]:
     numbers = [value for one in drawn for _at, value in one.values] or [0.0]
     low, high = min(*numbers, defaults.get("min", math.inf)), max(*numbers, defaults.get("max", -math.inf))
     low, high = (low, high) if high > low else (min(low, 0), max(high, 1))
-    rows = min(len(found), 3 if plot.h < 220 else 6)
+    colors = [pinned.get(one.name, PALETTE[number % len(PALETTE)]) for number, one in enumerate(found)]
+    colors = [NAMED.get(color, color) for color in colors]
+    rows = min(len(found), 3 if plot.h < 220 else 8)
     inner = plot._replace(x=plot.x + 62, w=plot.w - 74, h=plot.h - 18 - rows * 15)
     for tick in ticks(low, high):
         y = inner.y + inner.h - (tick - low) / (high - low) * inner.h
@@ -235,7 +238,7 @@ def time_series(panel: Mapping[str, Any], plot: Plot) -> Iterator[str]:
             yield line(f"M{inner.x:.0f} {y:.1f}h{inner.w:.0f}", color, 'stroke-dasharray="6 5" opacity=".7"')
     order = list(enumerate(drawn))
     for number, one in reversed(order) if stacked else order:
-        color = PALETTE[number % len(PALETTE)]
+        color = colors[number]
         path = inner.path(one.values, low, high)
         ground = inner.y + inner.h - (max(low, 0) - low) / (high - low) * inner.h
         if stacked:
@@ -244,7 +247,7 @@ def time_series(panel: Mapping[str, Any], plot: Plot) -> Iterator[str]:
         yield line(path, color)
     for number, one in enumerate(found[:rows]):
         y = inner.y + inner.h + 30 + number * 15
-        yield box(plot.x, y - 5, 12, 3, PALETTE[number % len(PALETTE)])
+        yield box(plot.x, y - 5, 12, 3, colors[number])
         yield text(plot.x + 18, y, cut(one.name or "value", plot.w - 100), 11)
         yield text(plot.x + plot.w - 4, y, written(one.values[-1][1], unit), 11, INK, 'text-anchor="end"')
     if not found:
@@ -339,13 +342,15 @@ DRAWN = {"timeseries": time_series, "stat": stat, "status-history": history, "ta
 
 def picture(made: Mapping[str, Any], source: Source) -> str:
     """A whole dashboard as an SVG."""
+    job = source.chosen.get("job") if made["uid"].endswith("-job") else ""
+    title = f"{made['title']}: job {job}" if job else made["title"]
     lines = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in made["panels"])
     width, height = 24 * CELL + 2 * GAP, lines * (LINE + GAP) + 56
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        f'font-family="Inter, Helvetica, Arial, sans-serif"><title>{escape(made["title"])}</title>',
+        f'font-family="Inter, Helvetica, Arial, sans-serif"><title>{escape(title)}</title>',
         f'<rect width="{width}" height="{height}" fill="{PAPER}"/>',
-        text(GAP + 8, 32, made["title"], 20, INK, 'font-weight="500"'),
+        text(GAP + 8, 32, title, 20, INK, 'font-weight="500"'),
     ]
     for panel in made["panels"]:
         place = panel["gridPos"]

@@ -11,12 +11,17 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from grafana_panels import (
+    BLUE,
     CLUSTER,
+    GREEN,
+    GREY,
     NODES,
     ORANGE,
+    PALE,
     RED,
     TAG,
     YELLOW,
@@ -43,6 +48,7 @@ WIRE = 'device!~"lo|veth.*|docker.*|br-.*|cni.*"'
 DISK = 'device=~"nvme[0-9]+n[0-9]+|[svx]+d[a-z]+|md[0-9]+"'
 SHARED = f'{CLUSTER}, mountpoint=~"$mountpoint"'
 PARTITION = f'{CLUSTER}, partition=~"$partition"'
+TWICE = "With Slurm's own metrics, a node that is in several partitions counts in each."
 
 
 def busy(selection: str) -> str:
@@ -71,6 +77,39 @@ def gpu_memory(selection: str, by: str) -> str:
     """How much of their memory GPUs have in use, in percent."""
     used, free = (f"sum by ({by}) (DCGM_FI_DEV_FB_{kind}{{{selection}}})" for kind in ("USED", "FREE"))
     return f"100 * {used} / ({used} + {free})"
+
+
+# What slurm_exporter says of nodes in a state. A mark behind it tells of power: ~ % ! is off, or on the way there, and
+# with # it is on its way up.
+BROKEN = "(down|drain|fail|error|unknown).*"
+STATES = {
+    "allocated": ('status=~"(allocated|completing)[^~#%!]*"', BLUE),
+    "mixed": ('status=~"mixed[^~#%!]*"', PALE),
+    "idle": ('status=~"(idle|planned|reserved)[^~#%!]*"', GREEN),
+    "powering_up": (f'status=~".+#", status!~"{BROKEN}"', YELLOW),
+    "powered_down": (f'status=~".+[~%!]", status!~"{BROKEN}"', GREY),
+    "drained": ('status=~"drain.*"', ORANGE),
+    "down": ('status=~"(down|fail|error|unknown).*"', RED),
+}
+
+
+def nodes_in(selection: str, *states: str) -> str:
+    """How many nodes are in one of the states: each once, where they are known by name."""
+    named = " or ".join(f"count by (node) (slurm_node_status{{{selection}, {STATES[state][0]}}})" for state in states)
+    counted = f'sum(partition:slurm_nodes:sum{{{selection}, state=~"{"|".join(states)}"}})'
+    return f"count({named}) or ({counted} unless on () slurm_node_status{{{selection}}}) or vector(0)"
+
+
+def node_states(selection: str) -> Json:
+    """What the nodes do, over time, in colours that mean something."""
+    return lines(
+        "Nodes by state",
+        *(Query(nodes_in(selection, state), state) for state in STATES),
+        unit="none",
+        stack=True,
+        colors={state: color for state, (_status, color) in STATES.items()},
+        description=f"What is drained or down counts as that, powered down or not. {TWICE}",
+    )
 
 
 def overview() -> Json:
@@ -150,13 +189,7 @@ def overview() -> Json:
                         Query(f"sum by (partition) (slurm_partition_jobs_pending{{{CLUSTER}}})", "{{partition}}"),
                         unit="none",
                     ),
-                    lines(
-                        "Nodes by state",
-                        Query(f"sum by (state) (partition:slurm_nodes:sum{{{CLUSTER}}})", "{{state}}"),
-                        unit="none",
-                        stack=True,
-                        description="A node that is in several partitions counts in each.",
-                    ),
+                    node_states(CLUSTER),
                 ],
             ),
             Row(
@@ -820,7 +853,9 @@ def slurm() -> Json:
         expr = f"round(sum(increase({either(f'slurm_scheduler_jobs_{what}', f'slurm_sdiag_jobs_{what}')}[10m])))"
         return Query(expr, "cancelled" if what == "canceled" else what)
 
-    states = f'sum(partition:slurm_nodes:sum{{{PARTITION}, state=~"%s"}}) or vector(0)'
+    def nodes(title: str, *states: str, **more: Any) -> Json:
+        return number(title, nodes_in(PARTITION, *states), "none", description=TWICE, **more)
+
     free = f"sum(partition:slurm_gpus:sum{{{PARTITION}}}) - sum(partition:slurm_gpus_allocated:sum{{{PARTITION}}})"
     twice = "A node that is in several of the chosen partitions counts in each."
 
@@ -836,6 +871,8 @@ def slurm() -> Json:
         )
 
     by_node = f"max by (node) (slurm_node_%s{{{PARTITION}}})"
+    broken = f'slurm_node_status{{{PARTITION}, status=~"{BROKEN}"}}'
+    reasons = f"max by (node, since, reason) (slurm_node_drain_reason_info{{{CLUSTER}}})"
     return dashboard(
         "slurm",
         "Slurm",
@@ -845,18 +882,14 @@ def slurm() -> Json:
             Row(
                 "",
                 [
-                    number("Jobs running", f"sum(slurm_partition_jobs_running{{{PARTITION}}})", "none", width=4),
-                    number("Jobs waiting", f"sum(slurm_partition_jobs_pending{{{PARTITION}}})", "none", width=4),
-                    number("Nodes in use", states % "allocated|mixed|completing", "none", width=4, description=twice),
-                    number(
-                        "Nodes idle",
-                        states % "idle|powered_down",
-                        "none",
-                        width=4,
-                        description=f"Powered-down ones included. {twice}",
-                    ),
-                    number("Nodes down or drained", states % "down|drained", "none", width=4, limits=[(1, RED)]),
-                    number("GPUs free", free, "none", width=4, description=twice),
+                    number("Jobs running", f"sum(slurm_partition_jobs_running{{{PARTITION}}})", "none"),
+                    number("Jobs waiting", f"sum(slurm_partition_jobs_pending{{{PARTITION}}})", "none"),
+                    nodes("Nodes in use", "allocated", "mixed", base=BLUE),
+                    nodes("Nodes idle", "idle"),
+                    nodes("Powering up", "powering_up", base=YELLOW),
+                    nodes("Powered down", "powered_down", base=GREY),
+                    nodes("Down or drained", "down", "drained", limits=[(1, RED)]),
+                    number("GPUs free", free, "none", description=twice),
                 ],
             ),
             Row(
@@ -869,12 +902,7 @@ def slurm() -> Json:
                         "partition:slurm_jobs_waiting:sum",
                         description="Without those that are held, or wait for another job or a time.",
                     ),
-                    lines(
-                        "Nodes by state",
-                        Query(f"sum by (state) (partition:slurm_nodes:sum{{{PARTITION}}})", "{{state}}"),
-                        unit="none",
-                        stack=True,
-                    ),
+                    node_states(PARTITION),
                     share("CPUs given to jobs", "cpus"),
                     share("GPUs given to jobs", "gpus"),
                 ],
@@ -931,7 +959,7 @@ def slurm() -> Json:
                         Column("Node", label="node"),
                         Column("Since", label="since"),
                         Column("Why", label="reason"),
-                        Column("", f"max by (node, since, reason) (slurm_node_drain_reason_info{{{CLUSTER}}})"),
+                        Column("", f"{reasons} and on (node) {broken} or on (node) max by (node) ({broken})"),
                         width=8,
                     ),
                 ],

@@ -30,7 +30,7 @@ _ANNOTATIONS = {
     "type": "dashboard",
 }
 
-GREEN, YELLOW, ORANGE, RED = "green", "#EAB839", "orange", "red"
+GREEN, YELLOW, ORANGE, RED, BLUE, PALE, GREY = "green", "#EAB839", "orange", "red", "blue", "light-blue", "#6e7077"
 
 
 class Query(NamedTuple):
@@ -86,8 +86,16 @@ def named(pattern: str, **properties: Any) -> Json:
     }
 
 
+def pinned(name: str, color: str) -> Json:
+    """A series that has the same colour wherever it is drawn."""
+    return {
+        "matcher": {"id": "byName", "options": name},
+        "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": color}}],
+    }
+
+
 def lines(title: str, *queries: Query, unit: str = "short", width: int = 8, **options: Any) -> Json:
-    """Lines over time. `stack` piles them up, and `mirror` draws those of its pattern downwards."""
+    """Lines over time. `stack` piles them up, `mirror` draws those of its pattern downwards, `colors` are of names."""
     stack, mirror = options.get("stack", False), options.get("mirror", "")
     # What lies below the lines of many nodes or GPUs adds up to a wall.
     few = not any("{{pc_node}}" in query.legend for query in queries)
@@ -114,6 +122,7 @@ def lines(title: str, *queries: Query, unit: str = "short", width: int = 8, **op
     if "min" not in options and not mirror:
         defaults["min"] = 0
     overrides = [named(mirror, **{"custom.transform": "negative-Y"})] if mirror else []
+    overrides += [pinned(name, color) for name, color in options.get("colors", {}).items()]
     return panel(
         "timeseries",
         title,
@@ -121,7 +130,7 @@ def lines(title: str, *queries: Query, unit: str = "short", width: int = 8, **op
         width,
         options.get("height", 8),
         description=options.get("description", ""),
-        fieldConfig={"defaults": defaults, "overrides": overrides + options.get("overrides", [])},
+        fieldConfig={"defaults": defaults, "overrides": overrides},
         options={
             "legend": {
                 "displayMode": "table",
@@ -166,7 +175,7 @@ def number(
 
 
 def carpet(title: str, query: Query, unit: str, top: float, *, height: int = 9, description: str = "") -> Json:
-    """A line for each series, coloured by its value: who is different stands out."""
+    """A line for each series, the bluer the higher: who is different stands out, and no value is bad."""
     return panel(
         "status-history",
         title,
@@ -180,7 +189,7 @@ def carpet(title: str, query: Query, unit: str, top: float, *, height: int = 9, 
                 "unit": unit,
                 "min": 0,
                 "max": top,
-                "color": {"mode": "continuous-BlYlRd"},
+                "color": {"mode": "continuous-blues"},
                 "thresholds": steps(),
                 "custom": {"fillOpacity": 85, "lineWidth": 0},
             },

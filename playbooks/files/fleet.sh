@@ -53,5 +53,8 @@ if [ -z "$script" ]; then
   told=$(tar --extract --gzip --no-same-owner --occurrence=1 --directory "$here" --file "$bundle" bootstrap.sh 2>&1) ||
     fail "$url holds no bootstrap.sh: $(echo "$told" | grep . | head -n 1)"
 fi
+# What the node has been taken for stays, because bootstrap.sh would take it for auto.
+mode=$(if [ -r "$opt/mode" ]; then cat "$opt/mode"; fi)
+case $mode in auto | gpu | cpu) set -- --mode "$mode" "$@" ;; esac
 bash "$script" --bundle "$bundle" --sha256 "$sha256" --budget "$((seconds - $(date +%s) + began))" "$@" > "$here/said" 2>&1 < /dev/null
 answer $?

@@ -48,7 +48,8 @@ class ActionModule(ActionBase):
         try:
             with open(args["template"], encoding="utf-8") as stream:
                 template = stream.read()
-            region = regions_of(credentials, [args["region"]] if args["region"] else [])[0]
+            given = [args["region"]] if args["region"] else []
+            region = regions_of(credentials, given, "observability_region is not set")[0]
             wanted = cloudformation.Wanted(
                 name=args["name"],
                 region=region,

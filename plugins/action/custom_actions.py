@@ -27,34 +27,24 @@ class ActionModule(ActionBase):
         _validation, args = self.validate_argument_spec(
             argument_spec={
                 "base": {"type": "str", "required": True},
-                "id": {"type": "str", "required": True},
-                "sha256": {"type": "str", "required": True},
+                "id": {"type": "str", "default": ""},
+                "sha256": {"type": "str", "default": ""},
                 "account": {"type": "str", "default": ""},
                 "partition": {"type": "str", "default": "aws"},
                 "config": {"type": "path"},
                 "policies": {"type": "list", "elements": "str", "default": []},
                 "login_policy": {"type": "str", "default": ""},
-                "mode": {"type": "str", "choices": ["auto", "gpu", "cpu", "none"]},
-                "budget": {"type": "int"},
-                "python": {"type": "str"},
-                "defer": {"type": "bool"},
-                "hold": {"type": "bool"},
+                # Judged by `options`, which names the variable of the playbook.
+                **{name: {"type": "raw"} for name in ("mode", "budget", "python", "defer", "hold")},
             }
         )
         release = actions.Release(args["base"], args["id"], args["sha256"], args["account"], args["partition"])
-        wanted = actions.Wanted(_options(args), args["policies"], args["login_policy"])
         try:
+            wanted = actions.Wanted(actions.options(args), args["policies"], args["login_policy"])
             config = actions.read(args["config"]) if args["config"] else None
-            text = actions.render(release, wanted, config)
+            text = actions.render(release, wanted, config) if release.name else ""
         except actions.ConfigError as error:
             return {**result, "failed": True, "msg": str(error)}
-        if not str(C.DEFAULT_STDOUT_CALLBACK).endswith("json"):
+        if text and not str(C.DEFAULT_STDOUT_CALLBACK).endswith("json"):
             display.display(f"\n{text}")
         return {**result, "changed": False, "text": text}
-
-
-def _options(args: dict[str, Any]) -> dict[str, str]:
-    """Return the options of bootstrap.sh that were asked for, as the strings that ParallelCluster takes."""
-    given = {name: args[name] for name in ("mode", "budget", "python", "defer", "hold") if args[name] is not None}
-    words = {True: "yes", False: "no"}
-    return {f"--{name}": words[value] if isinstance(value, bool) else str(value) for name, value in given.items()}

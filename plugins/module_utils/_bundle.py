@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _bundle_collection as collection
@@ -77,6 +77,13 @@ class Member(NamedTuple):
         return self.source if isinstance(self.source, bytes) else _read(self.source)
 
 
+class Variables(NamedTuple):
+    """A directory with variables of groups, and what its files hold, by their paths below it."""
+
+    folder: str
+    files: dict[str, bytes]
+
+
 class _Sink(io.RawIOBase):
     """Counts and hashes what is written, and passes it on where there is a file."""
 
@@ -94,7 +101,7 @@ class _Sink(io.RawIOBase):
 
 def build(request: Request) -> Outcome:
     """Build the bundle, and put it where it stays."""
-    variables, warnings = _variables(request)
+    variables, warnings = read_variables(request.group_vars, request.inventories)
     found = collection.read_collection(request.collection)
     store = wheels.Store(os.path.join(request.dest, ".wheels"))
     with _workplace(request) as folder:
@@ -105,7 +112,7 @@ def build(request: Request) -> Outcome:
             return told  # what is not here has no hash yet
         if missing:
             raise BundleError(f"{request.mirror} has no {missing[0]}, nor {len(missing) - 1} more that are needed")
-        members = _members(request, found, variables.members, paths)
+        members = _members(request, found, variables, paths)
         sink = _archive(members, folder)
         sha256 = sink.digest.hexdigest()
         script = members[SCRIPT].content()
@@ -168,7 +175,7 @@ def sums_of(sums: Mapping[str, str]) -> bytes:
 
 
 def _members(
-    request: Request, found: collection.Collection, variables: dict[str, Member], paths: list[str]
+    request: Request, found: collection.Collection, variables: Variables, paths: list[str]
 ) -> dict[str, Member]:
     lock = _read(request.requirements)
     script = _read(request.bootstrap)
@@ -189,8 +196,9 @@ def _members(
         "bundle.json": Member((json.dumps(about, indent=2) + "\n").encode()),
         SCRIPT: Member(script, 0o755),
         "requirements.txt": Member(lock),
-        **variables,
     }
+    for name, content in variables.files.items():
+        members[f"inventory/group_vars/{name}"] = Member(content, 0o600)
     for name in _INVENTORIES:
         members[name] = Member(found.files[name].content)
     for name, file in found.files.items():
@@ -202,17 +210,11 @@ def _members(
     return members
 
 
-class _Variables(NamedTuple):
-    folder: str
-    members: dict[str, Member]
-
-
-def _variables(request: Request) -> tuple[_Variables, list[str]]:
+def read_variables(folder: str | None, inventories: Sequence[str]) -> tuple[Variables, list[str]]:
     """Return the user's own variables, as they are, and what to know about them."""
-    folder = request.group_vars
     warnings: list[str] = []
     if folder is None:
-        beside = [_folder_of(source) for source in request.inventories if "," not in source]
+        beside = [_folder_of(source) for source in inventories if "," not in source]
         warnings = [
             f"{path}/host_vars does not come along: on itself each node is localhost, so use group_vars"
             for path in sorted({os.path.realpath(path) for path in beside})
@@ -224,7 +226,7 @@ def _variables(request: Request) -> tuple[_Variables, list[str]]:
             raise BundleError(f"{', '.join(there)} lie each beside an inventory: set publish_group_vars to one of them")
         folder = there[0] if there else ""
     if not folder:
-        return _Variables("", {}), warnings
+        return Variables("", {}), warnings
     if not os.path.isdir(folder):
         raise BundleError(f"publish_group_vars is {folder}, which is no directory; needed: one as beside an inventory")
     read: dict[str, bytes] = {}
@@ -241,8 +243,7 @@ def _variables(request: Request) -> tuple[_Variables, list[str]]:
             "node reads it by itself (AWS Secrets Manager or a file of the node, which the role's variables *_secret "
             "and *_file name), or publish_group_vars without it"
         )
-    members = {f"inventory/group_vars/{name}": Member(content, 0o600) for name, content in read.items()}
-    return _Variables(folder, members), warnings
+    return Variables(folder, read), warnings
 
 
 def _encrypted(content: bytes) -> list[str]:

@@ -256,10 +256,14 @@ def summary(fitted: parts.Fitted, state: str) -> str:
     """Return one phrase for the report."""
     if not fitted.config:
         return f"nothing of ours ({'; '.join(fitted.left_out) or 'nothing is selected'})" if state == "present" else ""
-    plugins = list(fitted.config.get("metrics", {}).get("metrics_collected", {}))
+    collected = fitted.config.get("metrics", {}).get("metrics_collected", {})
+    # On how many devices there is each of them, the agent alone knows.
+    names = sum(len(part.get("measurement", ())) for part in collected.values() if isinstance(part, dict))
+    plugins = list(collected)
     plugins += ["prometheus"] if fitted.scrape else []
     logs = len(fitted.config.get("logs", {}).get("logs_collected", {}).get("files", {}).get("collect_list", []))
-    said = [f"{', '.join(plugins)} to {fitted.namespace}"] if plugins else []
+    count = f" ({names} names of metrics)" if names else ""
+    said = [f"{', '.join(plugins)}{count} to {fitted.namespace}"] if plugins else []
     said += [f"{logs} log{'s' if logs != 1 else ''}"] if logs else []
     more = f" (left out: {'; '.join(fitted.left_out)})" if fitted.left_out else ""
     return " and ".join(said) + more

@@ -161,7 +161,10 @@ class Importer:
         if not differs(wanted, found):
             return
         if found.get("readOnly"):
-            raise GrafanaError(f"{what}: a file of that Grafana's provisioning keeps it otherwise; give another uid")
+            raise GrafanaError(
+                f"{what}: a file of that Grafana's provisioning keeps it otherwise; change that file, or leave out "
+                "dashboards_amp_url and dashboards_prometheus_url, to take Grafana's default data source"
+            )
         # Settings that somebody else has made stay.
         settled = {**wanted, "jsonData": {**(found.get("jsonData") or {}), **settings}}
         settled["isDefault"] = bool(found.get("isDefault"))

@@ -52,6 +52,10 @@ class CredentialsError(Exception):
         super().__init__(" ".join(message.split()))
 
 
+class SilentError(Exception):
+    """An endpoint of AWS from which no answer came, and what may be missing."""
+
+
 class Request(NamedTuple):
     """What is asked for; the module's documentation tells what each part means."""
 
@@ -93,9 +97,30 @@ class Environment(NamedTuple):
 
 def unit_environment(unit: str) -> dict[str, str]:
     """Return the variables that a unit and its drop-ins set; nothing for one that is not there yet."""
+    values: dict[str, str] = {}
+    files = []
+    for line in _shown(unit, "Environment", "EnvironmentFiles"):
+        name, _sign, rest = line.partition("=")
+        if name == "Environment":
+            values.update(dict(word.partition("=")[::2] for word in shlex.split(rest)))
+        elif name == "EnvironmentFiles":
+            files += re.findall(r"(\S+) \(ignore_errors=\w+\)", rest)
+    for path in files:
+        values.update(_environment_file(path))
+    return values
+
+
+def runs_a_server(unit: str) -> bool:
+    """Tell whether a unit is up with a Prometheus that keeps its samples itself."""
+    shown = dict(line.partition("=")[::2] for line in _shown(unit, "ActiveState", "ExecStart"))
+    words = shown.get("ExecStart", "").split()
+    return shown.get("ActiveState") == "active" and "--agent" not in words and '"--agent"' not in words
+
+
+def _shown(unit: str, *properties: str) -> list[str]:
     try:
         done = subprocess.run(
-            ["systemctl", "show", unit, "--property=Environment", "--property=EnvironmentFiles"],
+            ["systemctl", "show", unit, *(f"--property={name}" for name in properties)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
@@ -106,17 +131,7 @@ def unit_environment(unit: str) -> dict[str, str]:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise CredentialsError(f"'systemctl show {unit}' could not be run: {error}") from error
-    values: dict[str, str] = {}
-    files = []
-    for line in done.stdout.splitlines():
-        name, _sign, rest = line.partition("=")
-        if name == "Environment":
-            values.update(dict(word.partition("=")[::2] for word in shlex.split(rest)))
-        elif name == "EnvironmentFiles":
-            files += re.findall(r"(\S+) \(ignore_errors=\w+\)", rest)
-    for path in files:
-        values.update(_environment_file(path))
-    return values
+    return done.stdout.splitlines()
 
 
 def _environment_file(path: str) -> dict[str, str]:
@@ -193,6 +208,14 @@ def _of_role(address: str) -> Found:
     except _imds.ImdsError as error:
         if " 404 " in str(error):
             raise _imds.ImdsError("the instance has no role") from error
+        if " 403 " in str(error):
+            # Where root is answered it is the lock, as if nobody had answered.
+            user = pwd.getpwuid(os.geteuid()).pw_name
+            raise _imds.ImdsError(
+                f"{error}: user {user} is locked out of the instance's metadata (Imds/Secured: "
+                f"'{_imds.TOOL} --allow {user}' lets it in), or the metadata service is off",
+                silent=True,
+            ) from error
         raise
     answer: dict[str, Any] = {}
     try:
@@ -248,10 +271,13 @@ def _answer(entry: pwd.struct_passwd, question: Callable[[], Found], writer: int
 
 
 def refusal(request: Request, keys: Keys, environment: Environment) -> tuple[str, str]:
-    """Write nothing to the workspace; return why that is refused, and what else kept an answer away."""
+    """Write nothing to the workspace; return why that is refused, and what it says instead of a clear answer."""
+    url, service = request.write_url, "aps-workspaces"
     try:
         if request.role_arn:
+            url, service = _sts(request, environment), "sts"
             keys = _assumed(request, keys, environment)
+            url, service = request.write_url, "aps-workspaces"
         write = signed("POST", request.write_url, EMPTY_WRITE, keys, request.region, "aps", WRITE_HEADERS)
         with urllib.request.build_opener().open(write, timeout=TIMEOUT):
             return "", ""
@@ -269,7 +295,10 @@ def refusal(request: Request, keys: Keys, environment: Environment) -> tuple[str
             do = "allow the instance's role to assume it (sts:AssumeRole), and let its trust policy name that role"
         return f"{what} says {said}; {do}", ""
     except (OSError, http.client.HTTPException) as error:
-        return "", f"{request.write_url} gives no answer: {getattr(error, 'reason', error)}"
+        raise SilentError(
+            f"{url} gives no answer ({getattr(error, 'reason', error)}): the address is wrong, or the node has neither "
+            f"a VPC endpoint com.amazonaws.{request.region}.{service} nor a way to the internet"
+        ) from error
 
 
 def _message_of(text: str) -> str:
@@ -280,16 +309,20 @@ def _message_of(text: str) -> str:
         return (found[1] if found else text)[:300]
 
 
-def _assumed(request: Request, keys: Keys, environment: Environment) -> Keys:
+def _sts(request: Request, environment: Environment) -> str:
     suffix = "amazonaws.com.cn" if request.region.startswith("cn-") else "amazonaws.com"
     endpoint = environment.get("AWS_ENDPOINT_URL_STS") or environment.get("AWS_ENDPOINT_URL")
+    return (endpoint or f"https://sts.{request.region}.{suffix}").rstrip("/") + "/"
+
+
+def _assumed(request: Request, keys: Keys, environment: Environment) -> Keys:
     query = {
         "Action": "AssumeRole",
         "Version": "2011-06-15",
         "RoleArn": request.role_arn,
         "RoleSessionName": "pcluster-postboot",
     }
-    url = (endpoint or f"https://sts.{request.region}.{suffix}").rstrip("/") + "/"
+    url = _sts(request, environment)
     body = urllib.parse.urlencode(query).encode()
     kind = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
     with urllib.request.build_opener().open(
@@ -346,11 +379,18 @@ def apply(request: Request) -> Outcome:
             for path in saved
         ]
     if found.keys and request.write_url:
-        refused, silent = refusal(request, found.keys, environment)
+        try:
+            refused, unclear = refusal(request, found.keys, environment)
+        except SilentError as error:
+            if runs_a_server(request.unit):
+                raise CredentialsError(
+                    f"{request.needed_for}: {error}; the server that {request.unit} runs stays"
+                ) from error
+            refused, unclear = "", str(error)
         if refused:
             raise CredentialsError(f"{request.needed_for}: AWS refuses {found.source}: {refused}")
-        if silent:
-            warnings.append(f"{request.needed_for}: whether AWS accepts the credentials is not known: {silent}")
+        if unclear:
+            warnings.append(f"{request.needed_for}: whether AWS accepts the credentials is not known: {unclear}")
     return Outcome(found.source, actions, diff, warnings)
 
 

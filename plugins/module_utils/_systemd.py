@@ -50,6 +50,7 @@ _PROPERTIES = (
     "ConditionResult",
     "ConditionTimestampMonotonic",
     "CanReload",
+    "StateDirectory",
     "ReloadResult",
     "MainPID",
     "NRestarts",
@@ -573,20 +574,77 @@ def _answers(url: str) -> str | None:
         return str(error) or type(error).__name__
 
 
+def _port(url: str) -> int:
+    return urllib.parse.urlsplit(url).port or 80
+
+
+def _listening(process: str, port: int) -> set[str]:
+    """Return the sockets that listen on a port in a process' network, as its open files name them."""
+    found = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            with open(f"/proc/{process}/net/{table}", encoding="ascii") as lines:
+                fields = [line.split() for line in lines]
+        except FileNotFoundError:  # a kernel without IPv6
+            continue
+        # local address, state (0A listens) and inode
+        found |= {f"socket:[{f[9]}]" for f in fields if f[1].endswith(f":{port:04X}") and f[3] == "0A"}
+    return found
+
+
+def _has_open(process: str, files: set[str]) -> bool:
+    folder = f"/proc/{process}/fd"
+    try:
+        numbers = os.listdir(folder)
+    except OSError:
+        return False
+    for number in numbers:
+        try:
+            if os.readlink(f"{folder}/{number}") in files:
+                return True
+        except OSError:  # it was closed in the meantime
+            continue
+    return False
+
+
 def _listens(process: str, url: str) -> bool:
     """Tell whether a process itself holds the port of an address, so that no other can be the one that answers."""
     try:
-        port = f"{urllib.parse.urlsplit(url).port or 80:04X}"
-        listening = set()
-        for table in ("tcp", "tcp6"):
-            with open(f"/proc/{process}/net/{table}", encoding="ascii") as lines:
-                fields = [line.split() for line in lines]
-            # local address, state (0A listens) and inode
-            listening |= {f"socket:[{f[9]}]" for f in fields if f[1].endswith(f":{port}") and f[3] == "0A"}
-        folder = f"/proc/{process}/fd"
-        return any(os.readlink(f"{folder}/{number}") in listening for number in os.listdir(folder))
+        return _has_open(process, _listening(process, _port(url)))
     except (OSError, ValueError):
         return False
+
+
+def _unit_of(process: str) -> str:
+    """Return the unit whose control group a process is in; nothing where that is no unit's."""
+    try:
+        with open(f"/proc/{process}/cgroup", encoding="utf-8") as lines:
+            path = lines.read().rstrip().rpartition(":")[2]
+    except OSError:
+        return ""
+    units = [part for part in path.split("/") if part.endswith((".service", ".scope"))]
+    return units[0] if units else ""
+
+
+def _stranger(name: str, url: str | None) -> str:
+    """Return which process of no or another unit holds the port of an address, for a message; nothing if none does."""
+    try:
+        port = _port(url or "")
+        listening = _listening("self", port) if url else set()
+        holders = [each for each in os.listdir("/proc") if each.isdigit() and listening and _has_open(each, listening)]
+        if not holders or any(_unit_of(each) == name for each in holders):
+            return ""
+        holder = min(holders, key=int)  # a server is older than the processes that share its socket
+        with open(f"/proc/{holder}/comm", encoding="utf-8", errors="replace") as stream:
+            program = stream.read().strip()
+    except (OSError, ValueError):
+        return ""
+    unit = _unit_of(holder)
+    whose = f" of {unit}" if unit.endswith(".service") else ""
+    return (
+        f"port {port} is held by {program} (pid {holder}{whose}), not by {name}: "
+        "stop it, or give the component another address"
+    )
 
 
 def _wait(request: Request, changed: bool) -> dict[str, str]:
@@ -642,12 +700,14 @@ def _look_at(request: Request, status: dict[str, str]) -> str:
 
 def _failure(request: Request, status: dict[str, str], answer: str | None) -> UnitError:
     name = request.name
+    stranger = _stranger(name, request.wait_url)
+    hint = f"{stranger}; {_look_at(request, status)}" if stranger else _look_at(request, status)
     if status.get("ConditionResult") == "no" and status.get("ConditionTimestampMonotonic", "0") != "0":
         return UnitError(f"{name} was not started: a Condition…= of the unit is not met ('systemctl status {name}')")
     if answer is not None:
         return UnitError(
             f"{name} is active, but {request.wait_url} gave no 2xx answer within {request.wait_seconds:g} s: {answer}; "
-            f"{_look_at(request, status)}",
+            f"{hint}",
             journal_of(name),
         )
     code = status.get("ExecMainStatus", "0")
@@ -661,7 +721,6 @@ def _failure(request: Request, status: dict[str, str], answer: str | None) -> Un
         parts.append(f"{status['NRestarts']} restart(s)")
     goal = f"to answer at {request.wait_url}" if request.wait_url else "and stay so"
     return UnitError(
-        f"{name} did not come up {goal} within {request.wait_seconds:g} s: {', '.join(parts)}; "
-        f"{_look_at(request, status)}",
+        f"{name} did not come up {goal} within {request.wait_seconds:g} s: {', '.join(parts)}; {hint}",
         journal_of(name),
     )

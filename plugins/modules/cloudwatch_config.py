@@ -216,7 +216,7 @@ summary:
   description: What the node ended up with.
   type: str
   returned: success
-  sample: cpu, mem, disk to ParallelCluster/my-cluster and 2 logs
+  sample: cpu, mem, disk (4 names of metrics) to ParallelCluster/my-cluster and 2 logs
 journal:
   description: The last lines that the agent's unit left in the journal.
   type: list

@@ -22,13 +22,13 @@ options:
     type: str
     required: true
   id:
-    description: The bundle's name.
+    description: The bundle's name. Without one the options and the configuration are looked at, and nothing is printed.
     type: str
-    required: true
+    default: ""
   sha256:
     description: The hash of its archive.
     type: str
-    required: true
+    default: ""
   account:
     description: The number of the AWS account, for the policy that login nodes need.
     type: str
@@ -83,7 +83,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 text:
-  description: What was printed.
+  description: What was printed; empty without O(id).
   type: str
   returned: success
 """

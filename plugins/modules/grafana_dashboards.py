@@ -168,16 +168,17 @@ from ansible_collections.pcluster.postboot.plugins.module_utils import _grafana,
 def authorization(params: dict[str, Any]) -> str:
     """Return who asks."""
     if params["token_file"]:
-        return "Bearer " + _secret.from_file(params["token_file"], "token_file")
+        return "Bearer " + _secret.from_file(params["token_file"], "dashboards_token_file")
     if params["token_secret"]:
-        return "Bearer " + _secret.from_aws(params["token_secret"], "token", params["region"], "token_secret")
+        source = "dashboards_token_secret"
+        return "Bearer " + _secret.from_aws(params["token_secret"], "token", params["region"], source)
     if params["password_file"]:
-        return _grafana.basic(params["user"], _secret.from_file(params["password_file"], "password_file"))
+        return _grafana.basic(params["user"], _secret.from_file(params["password_file"], "dashboards_password_file"))
     token = os.environ.get("GRAFANA_TOKEN", "").strip()
     if not token:
         raise _secret.SecretError(
-            "there is no token; needed: one in the environment variable GRAFANA_TOKEN, token_file or token_secret, or "
-            "a password in password_file"
+            "there is no token; needed: one in the environment variable GRAFANA_TOKEN, dashboards_token_file or "
+            "dashboards_token_secret, or a password in dashboards_password_file"
         )
     return "Bearer " + _secret.one_line(token, "GRAFANA_TOKEN")
 

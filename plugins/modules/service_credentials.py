@@ -17,7 +17,9 @@ description:
   - On a cluster with C(Imds/Secured), only root and the cluster's own users may ask for the role's. Where that is what
     keeps the user away, ParallelCluster's C(imds-access.sh) adds it, and the rules that the next boot restores have it
     too.
-  - With O(write_url), asks Amazon Managed Prometheus whether it would take samples, by writing none.
+  - With O(write_url), asks Amazon Managed Prometheus whether it would take samples, by writing none. Where nothing
+    answers, that is a warning, and an error where O(unit) runs a Prometheus that keeps its samples itself, and that an
+    agent is about to replace.
 options:
   user:
     description: The user of the service.

@@ -121,7 +121,7 @@ attributes:
 notes:
   - The errors are one line each. The unit is masked, systemd would not take its files, it has no C([Install])
     section, it did not come up and stay so (with the last lines of its journal in RV(journal)), or O(wait_url) gave
-    no answer.
+    no answer. Where another unit's process holds the port of O(wait_url), the line names it.
   - Files on shared file systems carry their server's time, so the clocks of a cluster should agree.
 author:
   - The pcluster.postboot contributors (@pcluster)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -19,6 +20,14 @@ import yaml
 CONFIGURED, UPDATED = "OnNodeConfigured", "OnNodeUpdated"
 SCRIPT, ARCHIVE = "bootstrap.sh", "pcluster-postboot.tar.gz"
 POLICY = "pcluster-postboot-bundles"
+_YES_NO = re.compile(r"yes|no")
+_OPTIONS = {  # what each may be, and how that is told
+    "mode": (re.compile(r"auto|gpu|cpu|none"), "auto, gpu, cpu or none"),
+    "budget": (re.compile(r"0*[1-9][0-9]*"), "a number of seconds"),
+    "python": (re.compile(r"\S+"), "the path of a Python on the nodes"),
+    "defer": (_YES_NO, "true or false"),
+    "hold": (_YES_NO, "true or false"),
+}
 # Without a configuration of the user: one of each kind.
 _EXAMPLE = {
     "HeadNode": {},
@@ -100,10 +109,27 @@ def read(path: str) -> dict[str, Any]:
     return config
 
 
+def options(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options of bootstrap.sh that were asked for, as the strings that ParallelCluster takes."""
+    found = {}
+    for name, (pattern, needed) in _OPTIONS.items():
+        value = given.get(name)
+        if value is None:
+            continue
+        word = {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+        if pattern is _YES_NO:
+            word = {"true": "yes", "false": "no"}.get(word.lower(), word.lower())
+        if not pattern.fullmatch(word):
+            raise ConfigError(f"publish_{name} is {word or 'empty'}; needed: {needed}")
+        found[f"--{name}"] = word
+    return found
+
+
 def sections(release: Release, wanted: Wanted, config: Mapping[str, Any] | None = None) -> tuple[Any, list[str]]:
     """Return the parts of a cluster's configuration that change, and what to know about them."""
     given = copy.deepcopy(dict(_EXAMPLE if config is None else config))
     notes: list[str] = []
+    new: list[str] = []
 
     def part(where: str, node: Any, events: tuple[str, ...], allow: Callable[..., None]) -> dict[str, Any]:
         actions = dict(node.get("CustomActions") or {})
@@ -111,6 +137,8 @@ def sections(release: Release, wanted: Wanted, config: Mapping[str, Any] | None 
             if event == CONFIGURED and UPDATED in events and _ours(actions.get(event)):
                 notes.append(f"{where}: {event} stays as it is, because an update of the cluster may not change it")
             else:
+                if event == CONFIGURED and UPDATED in events and config is not None:
+                    new.append(where)
                 actions[event] = merge(actions.get(event), release.action(wanted.options))
         found = {"Name": node["Name"]} if "Name" in node else {}
         iam = dict(node.get("Iam") or {})
@@ -138,6 +166,11 @@ def sections(release: Release, wanted: Wanted, config: Mapping[str, Any] | None 
     queues = given["Scheduling"]["SlurmQueues"]
     parts = [part(f"queue {queue.get('Name')}", queue, (CONFIGURED,), by_access) for queue in queues]
     result["Scheduling"] = {"SlurmQueues": parts}
+    if new:
+        notes.append(
+            f"{', '.join(new)}: no bundle yet. To a cluster that exists already, add these parts without {CONFIGURED}; "
+            "ParallelCluster would refuse the update"
+        )
     return result, notes
 
 

@@ -159,7 +159,9 @@ def client_maker(credentials: Credentials, region: str) -> ClientMaker:
     return make
 
 
-def regions_of(credentials: Credentials, regions: Sequence[str]) -> tuple[str, ...]:
+def regions_of(
+    credentials: Credentials, regions: Sequence[str], unset: str = "regions is empty (list regions, or 'all')"
+) -> tuple[str, ...]:
     """Return the regions that are meant: those that are named, all that the account has enabled, or the session's."""
     need_boto3()
     named = tuple(dict.fromkeys(regions))
@@ -171,9 +173,7 @@ def regions_of(credentials: Credentials, regions: Sequence[str]) -> tuple[str, .
         raise InventoryError(f"no AWS session: {one_line(error)}; check profile") from error
     if not named:
         if not own:
-            raise InventoryError(
-                "regions is empty, and neither AWS_REGION nor the profile names one; list regions, or 'all'"
-            )
+            raise InventoryError(f"{unset}, and neither AWS_REGION nor the profile names one")
         return (str(own),)
     first = next((region for region in named if region != "all"), own or "us-east-1")
     try:

@@ -454,9 +454,8 @@ def _boot(args: argparse.Namespace, log: Log) -> Verdict:
     why_open = ("--hold is no" if args.hold == "no" else reserve()) if compute else ""
     if verdict.undone and why_open:
         told = f"jobs would find the node so, since {why_open}"
-        return verdict._replace(
-            line=f"{verdict.line}; {told}; needed: --hold yes, a longer timeout, or common_deferred"
-        )
+        longer = "a longer DevSettings/Timeouts/ComputeNodeBootstrapTimeout"
+        return verdict._replace(line=f"{verdict.line}; {told}; needed: --hold yes, {longer}, or common_deferred")
     if args.hold == "yes" and why_open:
         log.say(f"jobs may come before all is done: {why_open}")
     program("systemctl", "reset-failed", UNIT)  # how often it was started before does not count

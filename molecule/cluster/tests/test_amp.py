@@ -111,6 +111,11 @@ def test_without_a_role_nothing_is_touched(on: On, play: Play, agent: tuple[str,
     fault("")
     assert f"AWS refuses the role HeadRole of the instance: {AMP}/workspaces/ws-" in line
     assert "/api/v1/remote_write says 403 Forbidden (the sandbox was told to answer 403)" in line
+    # And with a workspace from which no answer comes.
+    nowhere = json.dumps({"prometheus_amp_workspace": AMP.replace(":9090", ":9") + "/workspaces/ws-nowhere"})
+    line = failure(play(*ONLY, *agent, "-e", nowhere))
+    assert ":9/workspaces/ws-nowhere/api/v1/remote_write gives no answer ([Errno 111] Connection refused): " in line
+    assert "neither a VPC endpoint com.amazonaws.us-east-1.aps-workspaces nor a way to the internet" in line
     assert (process(host), host.check_output("stat --format=%Z /etc/prometheus/prometheus.yml")) == before
 
 
@@ -120,6 +125,7 @@ def test_it_writes_with_the_role_of_a_locked_instance(
     host = on("el-head")
     result = play(*ONLY, *agent)
     assert not failure(result), failure(result)
+    assert f"prometheus: agent, writes to {workspace}" in result.stdout
     assert "0 changed" in play(*ONLY, *agent).stdout
     refused = amp("counts").get("refused", 0)
     begin = time.time()

@@ -161,13 +161,38 @@ def test_it_stops_where_another_grafana_takes_over(on: On, play: Play) -> None:
     head = on("head")
     keep = "stat --format='%n %i' /var/lib/grafana/grafana.db"
     before = head.check_output(keep)
-    stopped = variables(prometheus_mode="amp-only")
-    assert "Grafana stopped, its data kept" in play(*ONLY, *stopped).stdout
+    stopped = variables(grafana_state="stopped")
+    assert "grafana: stopped (grafana_state is stopped), its data kept" in play(*ONLY, *stopped).stdout
     assert not head.service("grafana-server").is_running
     assert not head.service("grafana-server").is_enabled
     assert not head.file("/etc/prometheus/targets.d/grafana.json").exists
     assert head.check_output(keep) == before
     assert "0 changed" in play(*ONLY, *stopped).stdout
+
+
+def test_it_goes_on_where_prometheus_could_not_take_another_mode(on: On, play: Play) -> None:
+    head = on("head")
+    before = head.check_output("systemctl show -P MainPID grafana-server prometheus")
+    result = play("--limit", "head", "--tags", "prometheus,grafana", *variables(prometheus_mode="amp-only"))
+    assert "failed on head: prometheus: The workspace is one: prometheus_mode is amp-only, and" in result.stdout
+    assert "grafana: left as it is: prometheus_mode is amp-only, and Prometheus still keeps" in result.stdout
+    assert head.check_output("systemctl show -P MainPID grafana-server prometheus") == before
+    assert head.file("/etc/prometheus/targets.d/grafana.json").exists
+
+
+@pytest.mark.long
+def test_it_stops_with_prometheus(on: On, play: Play) -> None:
+    head, both = on("head"), ("--limit", "head", "--tags", "prometheus,grafana")
+    none = variables(prometheus_mode="none")
+    try:
+        assert "0 failed" in play(*both, "--check", *none).stdout
+        result = play(*both, *none).stdout
+        assert "prometheus: stopped (prometheus_mode is none), samples kept in /var/lib/prometheus" in result
+        assert "grafana: stopped (prometheus_mode is none), its data kept" in result
+        assert not head.service("grafana-server").is_running
+    finally:
+        assert play(*both).returncode == 0
+    assert head.service("grafana-server").is_running
 
 
 @pytest.mark.usefixtures("as_before")

@@ -139,6 +139,23 @@ def test_further_arguments_come_last(node: Node) -> None:
     assert node.arguments[6:] == ["--defer", "no", "--mode", "gpu", "--python", "/opt/a b/python", "--defer", "yes"]
 
 
+@pytest.mark.parametrize(
+    ("recorded", "given", "wanted"),
+    [
+        ("gpu\n", (), ["--mode", "gpu"]),
+        ("cpu\n", ("--mode", "auto"), ["--mode", "cpu", "--mode", "auto"]),
+        ("else\n", (), []),
+        ("", (), []),
+    ],
+)
+def test_the_mode_of_the_node_stays(node: Node, recorded: str, given: tuple[str, ...], wanted: list[str]) -> None:
+    node.opt.mkdir(parents=True)
+    (node.opt / "mode").write_text(recorded)
+    node.run(*given)
+    arguments = list(zip(node.arguments[::2], node.arguments[1::2]))
+    assert [word for name, value in arguments if name == "--mode" for word in (name, value)] == wanted
+
+
 def test_the_report_of_this_run_comes_along(node: Node) -> None:
     (node.root / "report").write_text(json.dumps(REPORT))
     assert node.run().report == REPORT

@@ -98,3 +98,33 @@ def test_where_it_listens_and_is_asked(repo: Path, render: Render, address: str,
     assert f"{server['http_addr']}:{port}" == address.replace("[", "").replace("]", "")
     assert server["serve_from_sub_path"] == "true"
     assert render("{{ __grafana_url }}", **more) == url
+
+
+@pytest.mark.parametrize(
+    ("mode", "active", "directory", "stops", "told"),
+    [
+        ("self-hosting", "active", "prometheus", True, "stopped (grafana_state is stopped), its data kept"),
+        ("none", "inactive", "prometheus", True, "stopped (prometheus_mode is none), its data kept"),
+        ("amp-only", "active", "prometheus-agent", True, "stopped (prometheus_mode is amp-only), its data kept"),
+        ("amp-only", "active", "prometheus", False, "left as it is: prometheus_mode is amp-only, and Prometheus "),
+        ("amp-only", "activating", "prometheus", False, "left as it is: prometheus_mode is amp-only, and Prometheus "),
+    ],
+)
+def test_it_stops_only_once_prometheus_is_no_server(
+    render: Render, mode: str, active: str, directory: str, stops: bool, told: str
+) -> None:
+    # What a skipped task registers has no status.
+    status = {"status": {"ActiveState": active, "StateDirectory": directory}} if mode != "self-hosting" else {}
+    given = {
+        "prometheus_mode": mode,
+        "ansible_check_mode": False,
+        "__grafana_own": {"stat": {"exists": True}},
+        "__grafana_prometheus": {"changed": False, **status},
+    }
+    assert render("{{ __grafana_stops }}", **given) is stops
+    assert render("{{ __grafana_stop_summary }}", **given).startswith(told)
+    # A check foretells what Prometheus becomes; another's Grafana is left alone.
+    changed = {"__prometheus_service": {"changed": True}}
+    assert render("{{ __grafana_stops }}", **{**given, "ansible_check_mode": True, **changed}) is True
+    assert render("{{ __grafana_stops }}", **{**given, "ansible_check_mode": True}) is stops
+    assert render("{{ __grafana_stops }}", **{**given, "__grafana_own": {"stat": {"exists": False}}}) is False

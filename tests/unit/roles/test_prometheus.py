@@ -257,3 +257,18 @@ def test_every_alert_is_seen_firing_and_every_record_is_asked_for(repo: Path) ->
         assert seen == set(alerts), path.name
         for name in (rule["record"] for rule in rules if "record" in rule):
             assert any(name in one for one in (text, *alerts.values())), f"{name} of {path.name} is not tested"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "server on 127.0.0.1:9090, samples kept 15d"),
+        ({"prometheus_mode": "amp+amg", "prometheus_amp_workspace": WRITE}, f"agent, writes to {ID}"),
+        ({"prometheus_mode": "none", "state": "loaded"}, "stopped (prometheus_mode is none), samples kept in /var/lib"),
+        ({"prometheus_mode": "none", "state": "not-found"}, ""),
+    ],
+)
+def test_the_report_says_what_runs(variables: Variables, given: dict[str, str], told: str) -> None:
+    stopped = {"status": {"LoadState": given.pop("state", "")}}
+    said = variables(**given, __prometheus_stopped_service=stopped)("__prometheus_summary")
+    assert said.startswith(told) if told else said == ""

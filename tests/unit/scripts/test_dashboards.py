@@ -75,7 +75,7 @@ def metrics(expr: str) -> set[str]:
     bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]", "{}", bare)
     words = re.findall(r"[A-Za-z_][\w:]*(?!\w|\s*\()", bare)
     return {
-        *(word for word in words if word not in ("or", "and", "bool")),
+        *(word for word in words if word not in ("or", "and", "unless", "bool")),
         *(name for one in named for name in one.split("|")),
     }
 
@@ -107,6 +107,28 @@ def lost(before: Any, after: Any, path: str) -> Iterator[str]:
             yield from lost(one, other, f"{path}[{place}]")
     elif before != after:
         yield path
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        *(("idle", "idle"), ("planned*", "idle"), ("mixed", "mixed"), ("allocated+", "allocated")),
+        *(("completing", "allocated"), ("idle~", "powered_down"), ("idle%", "powered_down"), ("idle!", "powered_down")),
+        *(("idle#", "powering_up"), ("mixed#", "powering_up"), ("drained", "drained"), ("draining", "drained")),
+        *(("drained~", "drained"), ("down", "down"), ("down*", "down"), ("down~", "down"), ("down#", "down")),
+    ],
+)
+def test_a_node_is_in_one_state_and_broken_whether_it_has_power_or_not(status: str, state: str) -> None:
+    program = load("dashboards")
+
+    def takes(selection: str) -> bool:
+        return all(
+            bool(re.fullmatch(pattern, status)) == (how == "=~")
+            for how, pattern in re.findall(r'status([=!]~)"([^"]*)"', selection)
+        )
+
+    assert [name for name, (selection, _color) in program.STATES.items() if takes(selection)] == [state]
+    assert bool(re.fullmatch(program.BROKEN, status)) == (state in ("drained", "down"))
 
 
 def test_they_are_of_grafanas_schema(made: Any) -> None:

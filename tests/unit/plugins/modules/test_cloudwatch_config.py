@@ -145,7 +145,7 @@ def test_ours_is_appended_and_theirs_stays(node: Node) -> None:
     assert {one["log_group_name"] for one in logs} == {GROUP}
     assert logs[1]["publish_multi_logs"] is True
     assert logs[2]["multi_line_start_pattern"] == r"^\{"
-    assert result["summary"] == "cpu, mem, disk to ParallelCluster/alpha and 2 logs"
+    assert result["summary"] == "cpu, mem, disk (3 names of metrics) to ParallelCluster/alpha and 2 logs"
 
 
 def test_the_second_run_changes_nothing(node: Node) -> None:

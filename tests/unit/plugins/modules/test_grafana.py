@@ -601,7 +601,7 @@ def test_who_may_not(grafana: Grafana, role: str, token: str, line: str) -> None
 
 
 def test_what_is_wrong_is_said_in_one_line(grafana: Grafana, editor: str) -> None:
-    assert "GRAFANA_TOKEN, token_file or token_secret" in grafana.dashboards()["msg"]
+    assert "GRAFANA_TOKEN, dashboards_token_file or dashboards_token_secret" in grafana.dashboards()["msg"]
     assert "cannot be reached" in grafana.dashboards(url="http://127.0.0.1:1", token_file=editor)["msg"]
     assert "needed: the address of Grafana" in grafana.dashboards(url="grafana.example.org", token_file=editor)["msg"]
     assert "cannot be read" in grafana.dashboards(token_file=str(grafana.top / "none"))["msg"]

@@ -38,6 +38,7 @@ class Aws:
     def __init__(self) -> None:
         self.role: str | None = "HeadRole"
         self.code = "Success"
+        self.refuses = 0  # a status for whoever asks for the role
         self.write: tuple[int, str] = (200, "")
         self.writes: list[dict[str, str]] = []
         self.assumed: tuple[int, str] = (200, "")
@@ -51,6 +52,8 @@ class Aws:
                 base = "/latest/meta-data/iam/security-credentials/"
                 if self.headers["X-aws-ec2-metadata-token"] != "token":
                     self.say(401, "")
+                elif aws.refuses:
+                    self.say(aws.refuses, "")
                 elif aws.role and self.path == base:
                     self.say(200, aws.role)
                 elif aws.role and self.path == base + aws.role:
@@ -222,6 +225,19 @@ def test_a_user_who_may_not_ask_is_allowed_to(node: Node, monkeypatch: pytest.Mo
     assert lock.calls.read_text().count("\n") == 1
 
 
+def test_a_user_who_is_refused_is_locked_out(node: Node, aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A 403 is the lock's, and not that there is no role."""
+    aws.refuses = 403
+    tool = node.home / "imds-access.sh"
+    said, user = node()["msg"], getpass.getuser()
+    assert f"says 403 Forbidden: user {user} is locked out of the instance's metadata (Imds/Secured" in said
+    assert f"'{tool} --allow {user}' lets it in" in said
+    monkeypatch.setattr(_service_credentials, "_locked", lambda: True)
+    tool.write_text(f'#!/bin/bash\necho "$*" > {node.home}/calls\n')
+    assert f"although '{tool} --allow' was run" in node()["msg"]
+    assert (node.home / "calls").read_text() == f"--allow {user}\n"
+
+
 def test_a_boot_brings_the_rules_back(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the tool did is lost by a boot, and what was saved is not."""
     lock = Lock(node.home, monkeypatch)
@@ -309,8 +325,37 @@ def test_what_passes_is_no_refusal(node: Node, aws: Aws, status: int, capsys: py
     assert not node(write_url=f"{aws.url}/w", region="us-east-1")["failed"]
 
 
-def test_a_workspace_that_is_not_there_is_no_refusal(node: Node) -> None:
+@pytest.mark.parametrize("command", ["prometheus --agent --config.file=x", ""])
+def test_a_workspace_that_is_not_there_is_no_refusal_to_an_agent(
+    node: Node, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    shown(node.home, monkeypatch, "active" if command else "inactive", command)
     assert not node(write_url="http://127.0.0.1:9/w", region="us-east-1")["failed"]
+
+
+def test_a_workspace_that_is_not_there_replaces_no_server(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown(node.home, monkeypatch, "active", "prometheus --storage.tsdb.path=/agent --config.file=x")
+    said = node(write_url="http://127.0.0.1:9/w", region="us-east-1")
+    assert said["failed"]
+    assert said["msg"] == (
+        "prometheus_amp_workspace: http://127.0.0.1:9/w gives no answer ([Errno 111] Connection refused): the address "
+        "is wrong, or the node has neither a VPC endpoint com.amazonaws.us-east-1.aps-workspaces nor a way to the "
+        "internet; the server that prometheus.service runs stays"
+    )
+    node.environment = {"AWS_ENDPOINT_URL_STS": "http://127.0.0.1:9"}
+    said = node(write_url="http://127.0.0.1:9/w", region="us-east-1", role_arn="arn:aws:iam::1:role/writer")
+    assert "http://127.0.0.1:9/ gives no answer" in said["msg"]
+    assert "com.amazonaws.us-east-1.sts nor" in said["msg"]
+
+
+def shown(top: Path, monkeypatch: pytest.MonkeyPatch, state: str, command: str) -> None:
+    """Have systemctl tell what a unit runs."""
+    program = top / "systemctl"
+    program.write_text(
+        f"#!/bin/sh\necho ActiveState={state}\necho 'ExecStart={{ path=/x ; argv[]={command} ; pid=1 }}'\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{top}:{os.environ['PATH']}")
 
 
 def test_a_role_is_assumed_first(node: Node, aws: Aws) -> None:

@@ -470,6 +470,47 @@ def test_wait_url_that_does_not_answer(host, web):
     assert result["journal"] == ["the last line"]
 
 
+@pytest.mark.parametrize("behaviour", ["", "fails"])
+@pytest.mark.parametrize("unit", ["other.service", "session-1.scope", "demo.service"])
+def test_who_holds_the_port_is_named(host, web, monkeypatch, behaviour, unit):
+    """Whether the unit failed on it, or is up and another program answers."""
+    host.set("demo.service", behaviour=behaviour)
+    monkeypatch.setattr(_systemd, "_unit_of", lambda process: unit if process == str(os.getpid()) else "")
+    web.asked = -1000
+    port = web.server_address[1]
+    message = host.run(unit=UNIT, wait_url=f"http://127.0.0.1:{port}/x", wait_seconds=1)["msg"]
+    with open("/proc/self/comm") as stream:
+        program = stream.read().strip()
+    whose = " of other.service" if unit == "other.service" else ""
+    held = (
+        f"; port {port} is held by {program} (pid {os.getpid()}{whose}), not by demo.service: "
+        "stop it, or give the component another address; see 'journalctl"
+    )
+    assert (held in message) == (unit != "demo.service")
+    assert ("is held by" in message) == (unit != "demo.service")
+
+
+def test_nobody_is_named_where_nobody_listens(web):
+    assert _systemd._stranger("demo.service", None) == ""
+    assert _systemd._stranger("demo.service", "http://127.0.0.1:9/x") == ""
+    assert _systemd._stranger("demo.service", "http://127.0.0.1:none/x") == ""
+
+
+def test_a_process_is_of_the_unit_of_its_control_group(tmp_path, monkeypatch):
+    real = open
+    for path, unit in (
+        ("0::/system.slice/demo.service", "demo.service"),
+        ("12:pids:/x\n1:name=systemd:/system.slice/demo.service/sub\n0::/system.slice/demo.service", "demo.service"),
+        ("0::/user.slice/user-0.slice/session-3.scope", "session-3.scope"),
+        ("0::/", ""),
+    ):
+        (tmp_path / "cgroup").write_text(path + "\n")
+        monkeypatch.setattr("builtins.open", lambda *_args, **_more: real(tmp_path / "cgroup"))
+        assert _systemd._unit_of("1") == unit
+        monkeypatch.undo()
+    assert _systemd._unit_of("0") == ""
+
+
 def test_a_start_that_fails_tells_the_address_too(host):
     """So that the port is known, which may be another program's."""
     host.set("demo.service", behaviour="fails")

@@ -165,6 +165,17 @@ def test_beside_what_is_there() -> None:
     assert "InstanceType" not in text
 
 
+def test_a_cluster_that_exists_gets_no_first_script_by_an_update() -> None:
+    told = "no bundle yet. To a cluster that exists already, add these parts without OnNodeConfigured; "
+    text = actions.render(NEW, PLAIN, CLUSTER)
+    assert f"# HeadNode, login pool a, login pool b: {told}ParallelCluster would refuse the update\n" in text
+    cluster = {**CLUSTER, **parsed(text)}
+    assert told not in actions.render(NEW, PLAIN, cluster)
+    del cluster["LoginNodes"]["Pools"][1]["CustomActions"]
+    assert f"# login pool b: {told}" in actions.render(NEW, PLAIN, cluster)
+    assert told not in actions.render(NEW, PLAIN)
+
+
 def test_keys_without_a_value_are_as_if_they_were_not_there() -> None:
     empty = {"S3Access": None, "AdditionalIamPolicies": None}
     cluster = {
@@ -220,6 +231,37 @@ def test_what_is_no_cluster(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(actions.ConfigError, match=f"publish_config: {path} {message}") as failed:
         actions.read(str(path))
     assert "\n" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, []),
+        ({"mode": "none", "budget": 900, "python": None}, ["--mode", "none", "--budget", "900"]),
+        ({"budget": "900", "defer": "False", "hold": True}, ["--budget", "900", "--defer", "no", "--hold", "yes"]),
+        ({"python": "/opt/python", "defer": "yes", "base": "x"}, ["--python", "/opt/python", "--defer", "yes"]),
+    ],
+)
+def test_options_of_the_playbook(given: dict[str, Any], words: list[str]) -> None:
+    assert [word for pair in actions.options(given).items() for word in pair] == words
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("mode", "gpus", "gpus; needed: auto, gpu, cpu or none"),
+        ("mode", "", "empty; needed: auto, gpu, cpu or none"),
+        ("budget", "15m", "15m; needed: a number of seconds"),
+        ("budget", -1, "-1; needed: a number of seconds"),
+        ("budget", 0, "0; needed: a number of seconds"),
+        ("defer", "maybe", "maybe; needed: true or false"),
+        ("hold", 2, "2; needed: true or false"),
+        ("python", "", "empty; needed: the path of a Python on the nodes"),
+    ],
+)
+def test_a_wrong_option_is_named_as_the_playbook_does(name: str, value: Any, message: str) -> None:
+    with pytest.raises(actions.ConfigError, match=f"^publish_{name} is {re.escape(message)}$"):
+        actions.options({name: value})
 
 
 def test_no_such_file() -> None:

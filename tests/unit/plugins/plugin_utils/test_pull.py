@@ -333,7 +333,8 @@ def test_a_boot_that_takes_too_long_ends_well_where_no_job_can_come(node: Node, 
         assert (code, err, node.started(), node.reserved()) == (0, "", True, ["create"])
     else:
         assert (code, out, node.started(), node.reserved()) == (1, "", False, [])
-        assert "jobs would find the node so, since --hold is no; needed: --hold yes, a longer timeout" in err
+        needed = "--hold yes, a longer DevSettings/Timeouts/ComputeNodeBootstrapTimeout, or common_deferred"
+        assert f"jobs would find the node so, since --hold is no; needed: {needed}" in err
     status = {one["name"]: one["status"] for one in node.report["components"]}
     assert status == {"fsx": "unchanged", "docker": "deferred", "enroot": "deferred"}
     assert node.report["outcome"] == ("unfinished" if hold == "yes" else "stopped")
