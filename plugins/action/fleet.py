@@ -21,8 +21,11 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._progress import
 
 _ROOM = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SCRIPT = os.path.join(_ROOM, "playbooks", "files", "fleet.sh")
-SHORTEST, LONGEST = 1.0, 10.0  # seconds between two looks
-OFTEN, SELDOM = 15.0, 60.0  # seconds between two lines, where there is news and where there is none
+# Seconds between two looks, and between two lines, where there is news and where there is none.
+SHORTEST = 1.0
+LONGEST = 10.0
+OFTEN = 15.0
+SELDOM = 60.0
 _YES = {True: "yes", False: "no"}  # what YAML makes of them
 _BAD = ("failed", "unreachable")  # which the others wait for
 _NEEDED = ("pcluster_instance_id", "pcluster_region", "pcluster_cluster", "pcluster_node_type")
