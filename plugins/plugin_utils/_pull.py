@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Run site on this very node, within a time, and say how it ended. bootstrap.sh calls it, with the bundle's own Python.
 
-boot     what has to be there before slurmd, within a budget; what is left then goes on in pcluster-postboot.service
-later    that service: all of it, once slurmd is up
-check    all of it in check mode
-release  what is done when the service has ended, however it has: the node takes jobs again
+boot   what has to be there before slurmd, within a budget; what is left then goes on in pcluster-postboot.service
+later  that service: all of it, once slurmd is up
+check  all of it in check mode
 """
 
 from __future__ import annotations
@@ -34,11 +33,8 @@ _ROOT = os.environ.get("PCLUSTER_POSTBOOT_ROOT", "")
 LOG = _ROOT + "/var/log/pcluster-postboot/pull.log"
 LOCK = os.path.join(_run.RUN_DIR, "bootstrap.lock")
 PROGRESS = os.path.join(_run.RUN_DIR, "progress.json")
-HELD = os.path.join(_run.STATE_DIR, "reservation")  # a reboot does not end it
 UNIT = "pcluster-postboot.service"
 CONFIG = "ansible_collections/pcluster/postboot/roles/pull/files/ansible.cfg"
-SCONTROL = "/opt/slurm/bin/scontrol"
-HOLD_MINUTES = 60
 SLURMD_SECONDS = 1800
 # How long a run that has to end may take for it, before it is killed.
 GRACE = 20.0
@@ -83,8 +79,8 @@ class Verdict(NamedTuple):
 
     code: int
     line: str
-    left: list[str]  # components that a later run has to finish
-    undone: list[str]  # essentials among them that the boot should have finished
+    left: bool = False  # a later run has something to finish
+    undone: bool = False  # the boot should have finished some of it
 
 
 def environment(home: str, check: bool) -> dict[str, str]:
@@ -254,39 +250,44 @@ def judge(ended: Ended, progress: Mapping[str, Any]) -> Verdict:
     report = progress.get("report") or {}
     components = report.get("components") or []
     if not progress.get("ended"):
-        return Verdict(STOPPED, f"site ended with {ended.code}: {ended.last or 'no message'}", [], [])
+        return Verdict(STOPPED, f"site ended with {ended.code}: {ended.last or 'no message'}")
     if ended.code:
         stopped = report.get("stopped") or {}
         lines = str(stopped.get("message") or report.get("ended_badly") or ended.last).splitlines() or [""]
         more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
         cause = f"{stopped['component']} failed: " if stopped.get("component") else ""
-        return Verdict(STOPPED, f"{cause}{lines[0]}{more}", [], [])
+        return Verdict(STOPPED, f"{cause}{lines[0]}{more}")
     named = {word: [one["name"] for one in components if one["status"] == word] for word in ("deferred", "failed")}
     line = f"{sum(one['status'] in ('changed', 'unchanged') for one in components)} components are as they should be"
     line += f", {report.get('changed', 0)} changes, {ended.seconds:.0f} s"
     for word, names in named.items():
         line += f"; {word}: {', '.join(names)}" if names else ""
-    return Verdict(DONE, line, named["deferred"] + named["failed"], [])
+    return Verdict(DONE, line, left=bool(named["deferred"] or named["failed"]))
 
 
-def judge_cut(ended: Ended, progress: Mapping[str, Any], budget: float) -> Verdict:
+def judge_cut(last: str, progress: Mapping[str, Any], report: Mapping[str, Any], args: argparse.Namespace) -> Verdict:
     """Say what came of a run that was stopped because the time was up."""
-    used = f"the budget of {budget:.0f} s is used up"
-    report = progress.get("report") or {}
-    if not progress.get("component"):
-        return Verdict(STOPPED, f"{used}, and no component has had its turn: {ended.last}", ["all"], ["all"])
-    running = progress["component"]
-    entries = report["components"]
-    left = [one["name"] for one in entries if one["status"] in ("deferred", "failed")]
-    # What was meant to come later, and what only waits for another node, fails no boot.
-    waiting = [name for name, plan in progress["plans"].items() if plan.get("deferred") or plan.get("started")]
-    undone = [one["name"] for one in entries if one["status"] == "deferred" and one.get("essential")]
-    undone = [name for name in undone if name == running or name not in waiting]
-    seconds = {one["name"]: one["seconds"] for one in entries}
-    most = max(seconds, key=lambda name: seconds[name])
-    line = f"{used} while {running} was running, for {seconds[running]:.0f} s"
-    line += f"; {most} took most, {seconds[most]:.0f} s" if most != running else ""
-    return Verdict(STOPPED, f"{line}; not done yet: {', '.join(left)}", left, undone)
+    line, undone = f"the budget of {args.budget:.0f} s is used up", True
+    if running := progress.get("component"):
+        entries = report["components"]
+        left = [one["name"] for one in entries if one["status"] in ("deferred", "failed")]
+        # What was meant to come later, and what only waits for another node, fails no boot.
+        waiting = {name for name, plan in progress["plans"].items() if plan.get("deferred") or plan.get("started")}
+        missing = {one["name"] for one in entries if one["status"] == "deferred" and one.get("essential")}
+        undone = bool(missing - (waiting - {running}))
+        seconds = {one["name"]: one["seconds"] for one in entries}
+        most = max(seconds, key=lambda name: seconds[name])
+        line += f" while {running} was running, for {seconds[running]:.0f} s"
+        line += f"; {most} took most, {seconds[most]:.0f} s" if most != running else ""
+        line += f"; not done yet: {', '.join(left)}"
+    else:
+        line += f", and no component has had its turn: {last}"
+    if args.defer == "no":
+        return Verdict(STOPPED, line)
+    if undone and node_type() not in ("head", "login"):
+        needed = "a longer DevSettings/Timeouts/ComputeNodeBootstrapTimeout, a larger --budget where one is given"
+        return Verdict(STOPPED, f"{line}; jobs would find the node so; needed: {needed}, or common_deferred")
+    return Verdict(DONE, line, left=True, undone=undone)
 
 
 def give_back(report: Mapping[str, Any]) -> str:
@@ -348,41 +349,6 @@ def program(*line: str, seconds: float = 30) -> tuple[int, str]:
     return done.returncode, lines[-1] if lines else ""
 
 
-def reserve() -> str:
-    """Keep jobs away from this node for a while; return why that cannot be."""
-    try:
-        with open(_ROOT + _node.NODENAME, encoding="utf-8") as stream:
-            node = stream.read().strip()
-    except OSError as error:
-        return f"the node's name in Slurm is not known: {error}"
-    name = f"postboot-{node}"
-    try:  # The note comes first: what is noted and not there is easily released.
-        os.makedirs(_run.STATE_DIR, mode=0o755, exist_ok=True)
-        _run.write_atomically(HELD, name + "\n", 0o644)
-    except OSError as error:
-        return f"its reservation cannot be noted: {error}"
-    words = [f"ReservationName={name}", f"Nodes={node}", "Users=root", "StartTime=now", f"Duration={HOLD_MINUTES}"]
-    program(_ROOT + SCONTROL, "delete", f"ReservationName={name}")  # an earlier run's, whose time is nearly over
-    code, told = program(_ROOT + SCONTROL, "create", "reservation", *words, "Flags=maint,ignore_jobs")
-    return f"scontrol cannot reserve {node}: {told}" if code else ""
-
-
-def release(log: Log) -> int:
-    """Let jobs in again."""
-    try:
-        with open(HELD, encoding="utf-8") as stream:
-            name = stream.read().strip()
-    except FileNotFoundError:
-        return DONE
-    code, told = program(_ROOT + SCONTROL, "delete", f"ReservationName={name}")
-    if code and "reservation is invalid" not in told:  # which means that there is none: its time is over
-        log.say(f"the reservation {name} stays for at most {HOLD_MINUTES} minutes: {told}")
-        return STOPPED
-    os.unlink(HELD)
-    log.say(f"the reservation {name} is gone")
-    return DONE
-
-
 def wait_for_slurmd(log: Log) -> None:
     """Wait until slurmd is up, and not for ever: a node without it needs the rest all the same."""
     until = time.monotonic() + SLURMD_SECONDS
@@ -419,17 +385,18 @@ def site(args: argparse.Namespace, log: Log, phase: str, seconds: float | None) 
         log.write(f"asked to end while {progress.get('component') or 'nothing'} was running. {wrong}".strip())
         raise
     if check:
-        return Verdict(ended.code, f"check mode, nothing was changed: {ended.last}", [], [])
+        return Verdict(ended.code, f"check mode, nothing was changed: {ended.last}")
     progress = read(PROGRESS)
     if ended.cut and progress.get("ended"):  # all was done, and only Ansible itself was not
         report = progress.get("report") or {}
         ended = ended._replace(cut=False, code=int(bool(report.get("stopped") or report.get("ended_badly"))))
     if not ended.cut:
         return judge(ended, progress)
-    if progress:
-        progress["report"] = finish(progress, time.time(), "the budget was used up", "unfinished")
-    verdict = judge_cut(ended, progress, args.budget)
-    wrong = give_back(progress.get("report") or {})
+    report = finish(progress, time.time(), "the budget was used up", "unfinished") if progress else {}
+    verdict = judge_cut(ended.last, progress, report, args)
+    if verdict.code and report:
+        report.update(outcome="stopped", stopped={"component": progress.get("component"), "message": verdict.line})
+    wrong = give_back(report)
     if wrong:
         log.write(wrong)
     return verdict
@@ -437,34 +404,14 @@ def site(args: argparse.Namespace, log: Log, phase: str, seconds: float | None) 
 
 def boot(args: argparse.Namespace, log: Log) -> Verdict:
     """Do what has to be there before jobs are, and let the service do the rest."""
-    verdict = _boot(args, log)
-    report = read(os.path.join(_run.STATE_DIR, _run.REPORT)) if verdict.code and verdict.left else {}
-    if report.get("outcome") == "unfinished":
-        cause = {"component": read(PROGRESS).get("component"), "message": verdict.line}
-        write_report({**report, "outcome": "stopped", "stopped": cause})
-    return verdict
-
-
-def _boot(args: argparse.Namespace, log: Log) -> Verdict:
-    defer = args.defer == "yes"
-    verdict = site(args, log, "boot" if defer else "all", max(1.0, args.budget - args.elapsed / 100))
-    if not defer or not verdict.left:
+    phase = "boot" if args.defer == "yes" else "all"
+    verdict = site(args, log, phase, max(1.0, args.budget - args.elapsed / 100))
+    if verdict.code or not verdict.left or args.defer == "no":
         return verdict
-    compute = node_type() not in ("head", "login")
-    why_open = ("--hold is no" if args.hold == "no" else reserve()) if compute else ""
-    if verdict.undone and why_open:
-        told = f"jobs would find the node so, since {why_open}"
-        longer = "a longer DevSettings/Timeouts/ComputeNodeBootstrapTimeout"
-        return verdict._replace(line=f"{verdict.line}; {told}; needed: --hold yes, {longer}, or common_deferred")
-    if args.hold == "yes" and why_open:
-        log.say(f"jobs may come before all is done: {why_open}")
     program("systemctl", "reset-failed", UNIT)  # how often it was started before does not count
     code, told = program("systemctl", "start", "--no-block", UNIT)
-    if not code:
-        return verdict._replace(code=DONE, line=f"{verdict.line}; {UNIT} goes on")
-    release(log)
-    line = f"{verdict.line}; {UNIT} cannot be started: {told}"
-    return verdict._replace(code=STOPPED if verdict.undone else DONE, line=line)
+    line = f"{verdict.line}; {UNIT} " + (f"cannot be started: {told}" if code else "goes on")
+    return verdict._replace(code=STOPPED if code and verdict.undone else DONE, line=line)
 
 
 def later(args: argparse.Namespace, log: Log) -> Verdict:
@@ -486,11 +433,10 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
 def main(words: Sequence[str] | None = None) -> int:
     """Return the exit code, and print at most one line to standard error."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["boot", "later", "check", "release"])
+    parser.add_argument("what", choices=["boot", "later", "check"])
     parser.add_argument("--home", default="")
     parser.add_argument("--mode", choices=["auto", "gpu", "cpu"], default="auto")
     parser.add_argument("--defer", choices=["yes", "no"], default="yes")
-    parser.add_argument("--hold", choices=["yes", "no"], default="no")
     parser.add_argument("--budget", type=float, default=0.0)
     parser.add_argument("--elapsed", type=float, default=0.0)
     args = parser.parse_args(words)
@@ -498,8 +444,6 @@ def main(words: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
-        if args.what == "release":
-            return release(log)
         adopt_orphans()
         verdict = (
             site(args, log, "all", None)
@@ -507,10 +451,10 @@ def main(words: Sequence[str] | None = None) -> int:
             else {"boot": boot, "later": later}[args.what](args, log)
         )
     except Interrupted as error:
-        verdict = Verdict(128 + signal.Signals[str(error)].value, f"ended by {error}", [], [])
+        verdict = Verdict(128 + signal.Signals[str(error)].value, f"ended by {error}")
     except Exception as error:
         log.write(traceback.format_exc())
-        verdict = Verdict(STOPPED, f"{type(error).__name__}: {error}", [], [])
+        verdict = Verdict(STOPPED, f"{type(error).__name__}: {error}")
     if verdict.code in (DONE, WAITS):
         log.say(verdict.line)
     else:

@@ -9,9 +9,7 @@
 # --budget SECONDS how long all of it may take (default: what is left of the bootstrap timeout, less a margin)
 # --python PATH    with which Ansible is to run (default: the newest of the system's own that fits, then ParallelCluster's)
 # --defer yes|no   whether what can wait runs after the boot, by pcluster-postboot.service (default: yes)
-# --hold yes|no    whether a compute node takes no jobs until that has ended, by a reservation (default: no)
 # --installed      instead of a bundle: all of it, with what was installed last and without a budget; with --check nothing is changed
-# --release        instead of a bundle: ends the reservation
 #
 # What it does is in /var/log/pcluster-postboot/pull.log. ParallelCluster shows standard error only where a script fails: it is one line then.
 # PCLUSTER_POSTBOOT_ROOT is internal: tests put it before every path.
@@ -57,27 +55,33 @@ trap 'if [ "$BASH_SUBSHELL" = 0 ]; then die "line $LINENO ended with $?: $BASH_C
 
 # What is wanted
 
-bundle='' sha256='' mode=auto budget='' python='' defer=yes hold=no installed=no check=no release=no
+bundle='' sha256='' mode=auto budget='' python='' defer=yes installed=no check=no gone=''
 arguments() {
   while [ $# -gt 0 ]; do
     case $1 in
-      --bundle | --sha256 | --mode | --budget | --python | --defer | --hold)
+      --bundle | --sha256 | --mode | --budget | --python | --defer)
         [ $# -gt 1 ] || die "$1 has no value"
         printf -v "${1#--}" %s "$2"
         shift
         ;;
-      --installed | --check | --release) printf -v "${1#--}" yes ;;
-      *) die "argument $1 is unknown; there are --bundle --sha256 --mode --budget --python --defer --hold --installed --check --release" ;;
+      --installed | --check) printf -v "${1#--}" yes ;;
+      # Arguments of earlier versions still stand in clusters' configurations, where a failure would cost nodes.
+      --hold | --release)
+        gone=$1
+        case $1=${2-} in --hold=yes | --hold=no) shift ;; esac
+        ;;
+      *) die "argument $1 is unknown; there are --bundle --sha256 --mode --budget --python --defer --installed --check" ;;
     esac
     shift
   done
   case ${mode:=none} in auto | gpu | cpu | none) ;; *) die "--mode is $mode; needed: auto, gpu, cpu or none" ;; esac
   case $defer in yes | no) ;; *) die "--defer is $defer; needed: yes or no" ;; esac
-  case $hold in yes | no) ;; *) die "--hold is $hold; needed: yes or no" ;; esac
   [[ $budget =~ ^[0-9]*$ ]] || die "--budget is $budget; needed: a number of seconds"
   budget=${budget:+$((10#$budget))}
   [ "$check$installed" != yesno ] || die "--check needs --installed"
-  if [ "$mode" = none ] || [ "$installed$release" != nono ]; then return; fi
+  if [ "$gone" ]; then say "$gone does nothing any more: ParallelCluster 3.13 to 3.15 terminate booting nodes that a reservation holds; take it out"; fi
+  if [ "$gone$bundle$installed" = --releaseno ]; then exit 0; fi # by the service's unit of an earlier version
+  if [ "$mode" = none ] || [ "$installed" = yes ]; then return; fi
   [[ $sha256 =~ ^[0-9a-f]{64}$ ]] || die "--sha256 is '$sha256'; needed: the 64 hexadecimal digits that publish has printed"
   case $bundle in
     s3://* | https://* | http://* | /*) ;;
@@ -211,6 +215,14 @@ make_venv() {
 
 # What is installed
 
+release() { # what an earlier version's --hold may have left
+  local file=$root/var/lib/pcluster-postboot/reservation told
+  if [ ! -e "$file" ]; then return; fi
+  told=$(timeout 30 "$root/opt/slurm/bin/scontrol" delete "ReservationName=$(< "$file")" 2>&1) ||
+    note "the reservation $(< "$file") ends by itself, an hour after it was made: $(last_line "$told")"
+  rm -f "$file"
+}
+
 settle() { # makes $home the current one; of the others, the two that were used last stay, and none that is not whole
   local old
   touch "$home/.complete"
@@ -227,7 +239,7 @@ settle() { # makes $home the current one; of the others, the two that were used 
   find "$opt" -mindepth 1 -maxdepth 1 -regextype posix-extended -regex '.*-[0-9a-f]{12}' ! -exec test -e '{}/.complete' \; -exec rm -rf {} +
 }
 
-run() { # boot, later, check or release, and its arguments
+run() { # boot, later or check, and its arguments
   local what=$1
   shift
   cd "$home"
@@ -267,7 +279,6 @@ main() {
   chmod 0640 "$log"
   arguments "$@"
   home=$opt/current
-  if [ "$release" = yes ]; then run release; fi
   if [ "$mode$installed" = noneno ]; then
     say "--mode is none: nothing is done"
     return
@@ -292,12 +303,15 @@ main() {
   fi
   read_bundle "$home"
   if [ ! -e "$home/.complete" ] || ! "$home/venv/bin/python" -I -c 'import ansible'; then make_venv; fi
-  if [ "$installed" = no ]; then settle; fi
+  if [ "$installed" = no ]; then
+    settle
+    release
+  fi
   rm -rf "$stage"
   if [ "$check" = yes ]; then run check; fi
   # It waits for slurmd, and another run may come meanwhile.
   if [ "$installed" = yes ]; then run later 9>&-; fi
-  run boot --defer "$defer" --hold "$hold" --budget "$budget" --elapsed "$(($(now) - began))"
+  run boot --defer "$defer" --budget "$budget" --elapsed "$(($(now) - began))"
 }
 
 main "$@"

@@ -179,28 +179,13 @@ def node(tmp_path: Path) -> Node:
 
 
 def test_it_installs_the_bundle_and_runs_it(node: Node) -> None:
-    code, out, err = node.install("--mode", "cpu", "--hold", "yes", "--budget", "500")
+    code, out, err = node.install("--mode", "cpu", "--budget", "500")
     assert (code, err) == (0, "")
     home = node.opt / f"1.0.0-{node.sha256[:12]}"
     assert re.fullmatch(rf"pcluster-postboot: the bundle {home.name} is here after \d+\.\d s\n", out)
     (call,) = node.called()
     args = call["args"]
-    assert args[:-1] == (
-        [
-            "boot",
-            "--home",
-            str(home),
-            "--mode",
-            "cpu",
-            "--defer",
-            "yes",
-            "--hold",
-            "yes",
-            "--budget",
-            "500",
-            "--elapsed",
-        ]
-    )
+    assert args[:-1] == ["boot", "--home", str(home), "--mode", "cpu", "--defer", "yes", "--budget", "500", "--elapsed"]
     assert 0 < int(args[-1]) < 3000
     assert call["python"] == str(home / "venv/bin/python")
     assert os.readlink(node.opt / "current") == home.name
@@ -310,7 +295,7 @@ def test_mode_none_does_nothing(node: Node, mode: str) -> None:
         (["--mode", "fast"], "--mode is fast; needed: auto, gpu, cpu or none"),
         (["--budget", "10m"], "--budget is 10m; needed: a number of seconds"),
         (["--defer", "true"], "--defer is true; needed: yes or no"),
-        (["--hold", "1"], "--hold is 1; needed: yes or no"),
+        (["--hold", "1"], "argument 1 is unknown; there are --bundle "),
         (["--check"], "--check needs --installed"),
         (["--sha256", "abc"], "--sha256 is 'abc'; needed: the 64 hexadecimal digits"),
         (["--bundle", "bucket/key"], "--bundle is 'bucket/key'; needed: a URL that begins with s3://"),
@@ -319,6 +304,37 @@ def test_mode_none_does_nothing(node: Node, mode: str) -> None:
 )
 def test_a_wrong_argument_is_one_line(node: Node, arguments: list[str], line: str) -> None:
     assert node.fails(*arguments).startswith(line)
+
+
+@pytest.mark.parametrize("arguments", [["--hold", "yes"], ["--hold", "no"], ["--hold"], ["--release"]])
+def test_what_earlier_versions_took_is_told_and_fails_no_boot(node: Node, arguments: list[str]) -> None:
+    code, out, err = node.install(*arguments, "--mode", "cpu")
+    assert (code, err) == (0, "")
+    told, bundle = out.splitlines()
+    assert told.startswith(f"pcluster-postboot: {arguments[0]} does nothing any more: ParallelCluster 3.13 to 3.15 ")
+    assert " is here after " in bundle
+    assert node.called()[0]["args"][4] == "cpu"
+
+
+def test_the_unit_of_an_earlier_version_ends_well(node: Node) -> None:
+    node.install()
+    code, out, err = node.run("--release")
+    assert (code, err, out.count("\n"), len(node.called())) == (0, "", 1, 1)
+    assert " --release does nothing any more: " in out
+
+
+def test_a_reservation_of_an_earlier_version_is_ended(node: Node) -> None:
+    note = node.root / "var/lib/pcluster-postboot/reservation"
+    note.parent.mkdir(parents=True)
+    note.write_text("postboot-gpu-st-p5-1\n")
+    scontrol = node.program("../opt/slurm/bin/scontrol", 'echo "$@" >> "$PCLUSTER_POSTBOOT_ROOT/scontrol.log"')
+    assert node.install()[::2] == (0, "")
+    assert (node.lines("scontrol.log"), note.exists()) == (["delete ReservationName=postboot-gpu-st-p5-1"], False)
+    note.write_text("postboot-gpu-st-p5-1\n")
+    scontrol.write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2; exit 1\n")
+    assert node.install()[::2] == (0, "")
+    assert "ends by itself, an hour after it was made: Unable to contact slurm controller" in node.log.read_text()
+    assert not note.exists()
 
 
 def test_numbers_are_decimal(node: Node) -> None:
@@ -660,14 +676,12 @@ def test_the_service_runs_what_is_installed(node: Node) -> None:
     home = str(node.opt / os.readlink(node.opt / "current"))
     assert node.run("--installed")[0] == 0
     assert node.run("--installed", "--check")[0] == 0
-    assert node.run("--release")[0] == 0
     assert [call["args"] for call in node.called()[1:]] == [
         ["later", "--home", home, "--mode", "gpu"],
         ["check", "--home", home, "--mode", "gpu"],
-        ["release", "--home", f"{node.opt}/current", "--mode", "auto"],
     ]
     # The service waits for slurmd, and takes the lock again by itself.
-    assert [call["locked"] for call in node.called()] == [True, False, True, False]
+    assert [call["locked"] for call in node.called()] == [True, False, True]
     assert not [line for line in node.lines("systemctl.log") if line.startswith("stop")]
 
 

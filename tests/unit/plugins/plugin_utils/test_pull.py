@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """How a node runs site on itself: within its time, told on one line, and what is left goes on in a service.
 
-The real thing runs in a process of its own, with small programs in the place of Ansible, systemctl and scontrol.
+The real thing runs in a process of its own, with small programs in the place of Ansible and systemctl.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -88,16 +87,11 @@ class Node:
         site.parent.mkdir(parents=True)
         site.write_text(SITE.format(python=sys.executable))
         (root / "bin").mkdir()
-        (root / "opt/slurm/bin").mkdir(parents=True)
-        for path in (root / "bin/systemctl", root / "opt/slurm/bin/scontrol"):
-            path.write_text(PROGRAM.replace("NAME", path.name))
-            path.chmod(0o755)
-        for name in ("dpkg-query", "dpkg"):
+        for name in ("systemctl", "dpkg-query", "dpkg"):
             (root / "bin" / name).write_text(PROGRAM.replace("NAME", name))
             (root / "bin" / name).chmod(0o755)
         site.chmod(0o755)
         self.write("etc/parallelcluster/cfnconfig", f"cfn_node_type={kind}\n")
-        self.write("etc/parallelcluster/slurm_plugin/slurm_nodename", "gpu-st-p5-1")
         self.write("etc/os-release", "ID=ubuntu\nID_LIKE=debian\n")
         (root / "run/pcluster-postboot").mkdir(parents=True)
 
@@ -147,9 +141,6 @@ class Node:
     def started(self) -> bool:
         return "start --no-block pcluster-postboot.service" in self.lines("systemctl")
 
-    def reserved(self) -> list[str]:
-        return [line.split()[0] for line in self.lines("scontrol") if line.split()[0] == "create"]
-
 
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
@@ -191,7 +182,6 @@ def test_what_is_left_goes_on_in_the_service(node: Node) -> None:
     assert (code, err) == (0, "")
     assert one_line(out).endswith("; deferred: node_exporter; failed: x; pcluster-postboot.service goes on")
     assert node.started()
-    assert node.reserved() == []
 
 
 def test_the_service_tries_again_what_only_failed(node: Node) -> None:
@@ -227,11 +217,10 @@ def test_the_log_has_it_all_with_its_time(node: Node) -> None:
 )
 def test_what_stopped_the_node_is_one_line(node: Node, stopped: dict[str, str], line: str) -> None:
     node.plan(progress=ended(entry("docker", "failed"), outcome="stopped", stopped=stopped), code=2)
-    code, out, err = node.boot("--hold", "yes")
+    code, out, err = node.boot()
     assert (code, out) == (1, "")
     assert one_line(err) == f"{line}; see {node.root}/var/log/pcluster-postboot/pull.log"
     assert not node.started()
-    assert node.reserved() == []
 
 
 def test_a_run_that_never_began_tells_why(node: Node) -> None:
@@ -255,98 +244,24 @@ def test_a_run_that_dies_on_the_way_tells_so(node: Node) -> None:
     assert one_line(err).startswith("site ended with 250: Unexpected Exception, this is probably a bug: x; see ")
 
 
-def test_with_hold_the_node_takes_no_jobs_until_the_service_has_ended(node: Node) -> None:
-    node.plan(progress=ended(entry("x", "deferred", False)))
-    assert node.boot("--hold", "yes")[0] == 0
-    assert node.lines("scontrol")[0] == "delete ReservationName=postboot-gpu-st-p5-1"  # that of an earlier run
-    assert node.lines("scontrol")[-1] == (
-        "create reservation ReservationName=postboot-gpu-st-p5-1 Nodes=gpu-st-p5-1 Users=root StartTime=now "
-        "Duration=60 Flags=maint,ignore_jobs"
-    )
-    assert node.started()
-    code, out, _err = node.run("release")
-    assert (code, one_line(out)) == (0, "the reservation postboot-gpu-st-p5-1 is gone")
-    assert node.lines("scontrol")[-1] == "delete ReservationName=postboot-gpu-st-p5-1"
-    assert node.run("release") == (0, "", "")
-
-
-def test_a_reservation_that_is_over_by_itself_is_released(node: Node) -> None:
-    node.write("var/lib/pcluster-postboot/reservation", "postboot-x\n")
-    node.write("scontrol.fails", "delete_reservation ReservationName=postboot-x: Requested reservation is invalid\n")
-    code, out, _err = node.run("release")
-    assert (code, one_line(out)) == (0, "the reservation postboot-x is gone")
-    node.write("var/lib/pcluster-postboot/reservation", "postboot-x\n")
-    node.write("scontrol.fails", "Unable to contact slurm controller\n")
-    code, out, _err = node.run("release")
-    assert code == 1
-    assert "stays for at most 60 minutes: Unable to contact slurm controller" in out
-
-
-def test_a_node_that_cannot_be_held_is_told_and_no_failure(node: Node) -> None:
-    node.write("scontrol.fails", "Access denied\n")
-    node.plan(progress=ended(entry("x", "deferred", False)))
-    code, out, err = node.boot("--hold", "yes")
-    assert (code, err) == (0, "")
-    assert "jobs may come before all is done: scontrol cannot reserve gpu-st-p5-1: Access denied" in out
-    assert node.started()
-
-
-def test_a_reservation_that_cannot_be_noted_is_not_made(node: Node) -> None:
-    node.write("var/lib/pcluster-postboot", "it cannot be a directory\n")
-    node.plan(progress=ended(entry("x", "deferred", False)))
-    code, out, _err = node.boot("--hold", "yes")
-    assert code == 0
-    assert "jobs may come before all is done: its reservation cannot be noted: " in out
-    assert node.reserved() == []
-
-
-def test_a_reboot_does_not_end_a_reservation(node: Node) -> None:
-    node.plan(progress=ended(entry("x", "deferred", False)))
-    assert node.boot("--hold", "yes")[0] == 0
-    shutil.rmtree(node.root / "run")
-    assert "is gone" in node.run("release")[1]
-    assert node.lines("scontrol")[-1] == "delete ReservationName=postboot-gpu-st-p5-1"
-
-
-def test_nothing_is_held_on_a_head_node(tmp_path: Path) -> None:
-    head = Node(tmp_path / "head", "HeadNode")
-    head.plan(progress=ended(entry("x", "deferred", False)))
-    assert head.boot("--hold", "yes")[0] == 0
-    assert head.reserved() == []
-    assert head.started()
-
-
 def cut() -> dict[str, Any]:
     return running("docker", entry("fsx", seconds=50.0), entry("docker"), enroot={"run": True, "essential": True})
 
 
-@pytest.mark.parametrize("hold", ["yes", "no"])
-def test_a_boot_that_takes_too_long_ends_well_where_no_job_can_come(node: Node, hold: str) -> None:
+def test_a_boot_that_takes_too_long_fails_where_jobs_would_come(node: Node) -> None:
     node.plan(progress=cut(), seconds=60)
     start = time.monotonic()
-    code, out, err = node.boot("--hold", hold, budget="2")
+    code, out, err = node.boot(budget="2")
     assert time.monotonic() - start < 15
-    told = one_line(out or err)
     used = r"the budget of 2 s is used up while docker was running, for (?:[6-9]|1\d) s; fsx took most, 50 s; "
-    assert re.match(used + "not done yet: docker, enroot; ", told)
-    if hold == "yes":
-        assert (code, err, node.started(), node.reserved()) == (0, "", True, ["create"])
-    else:
-        assert (code, out, node.started(), node.reserved()) == (1, "", False, [])
-        needed = "--hold yes, a longer DevSettings/Timeouts/ComputeNodeBootstrapTimeout, or common_deferred"
-        assert f"jobs would find the node so, since --hold is no; needed: {needed}" in err
+    needed = "a longer DevSettings/Timeouts/ComputeNodeBootstrapTimeout, a larger --budget where one is given, "
+    told = rf"{used}not done yet: docker, enroot; jobs would find the node so; needed: {needed}or common_deferred; see "
+    assert re.match(told, one_line(err))
+    assert (code, out, node.started()) == (1, "", False)
     status = {one["name"]: one["status"] for one in node.report["components"]}
     assert status == {"fsx": "unchanged", "docker": "deferred", "enroot": "deferred"}
-    assert node.report["outcome"] == ("unfinished" if hold == "yes" else "stopped")
-
-
-def test_a_cut_boot_whose_node_cannot_be_held_fails(node: Node) -> None:
-    node.write("scontrol.fails", "Access denied\n")
-    node.plan(progress=cut(), seconds=60)
-    code, _out, err = node.boot("--hold", "yes", budget="1")
-    assert code == 1
-    assert "jobs would find the node so, since scontrol cannot reserve gpu-st-p5-1: Access denied" in one_line(err)
-    assert not node.started()
+    assert (node.report["outcome"], node.report["stopped"]["component"]) == ("stopped", "docker")
+    assert node.report["stopped"]["message"].startswith("the budget of 2 s is used up while docker was running")
 
 
 def test_a_cut_boot_that_has_all_essentials_is_well(node: Node) -> None:
@@ -381,8 +296,9 @@ def test_what_only_waits_for_another_node_fails_no_cut_boot(node: Node) -> None:
 def test_a_cut_boot_is_well_where_no_jobs_run(tmp_path: Path, kind: str) -> None:
     head = Node(tmp_path / "head", kind)
     head.plan(progress=cut(), seconds=60)
-    assert head.boot(budget="1")[0] == 0
-    assert head.started()
+    code, out, err = head.boot(budget="1")
+    assert (code, err, head.started(), head.report["outcome"]) == (0, "", True, "unfinished")
+    assert one_line(out).endswith("; not done yet: docker, enroot; pcluster-postboot.service goes on")
 
 
 def test_a_cut_boot_that_nothing_would_finish_fails(tmp_path: Path) -> None:
@@ -403,13 +319,12 @@ def test_what_bootstrap_has_used_is_of_the_budget(node: Node) -> None:
     assert time.monotonic() - start < 30
 
 
-def test_a_node_whose_service_does_not_start_is_not_held(node: Node) -> None:
+def test_a_service_that_does_not_start_fails_no_boot_that_has_all_essentials(node: Node) -> None:
     node.write("systemctl.fails", "Unit pcluster-postboot.service not found.\n")
     node.plan(progress=ended(entry("x", "deferred", False)))
-    code, out, _err = node.boot("--hold", "yes")
+    code, out, _err = node.boot()
     assert code == 0
     assert "pcluster-postboot.service cannot be started" in out
-    assert [line.split()[0] for line in node.lines("scontrol")] == ["delete", "create", "delete"]
 
 
 def test_a_head_node_waits_for_no_slurmd(tmp_path: Path) -> None:
