@@ -414,6 +414,11 @@ def boot(args: argparse.Namespace, log: Log) -> Verdict:
     return verdict._replace(code=STOPPED if code and verdict.undone else DONE, line=line)
 
 
+def check(args: argparse.Namespace, log: Log) -> Verdict:
+    """Say what would change."""
+    return site(args, log, "all", None)
+
+
 def later(args: argparse.Namespace, log: Log) -> Verdict:
     """Do all of it. What other nodes have not published yet is looked for again when systemd starts this anew."""
     if node_type() == "compute":
@@ -431,7 +436,7 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Return the exit code, and print at most one line to standard error."""
+    """Return the exit code, and print why a run failed on one line, to standard output and to standard error."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["boot", "later", "check"])
     parser.add_argument("--home", default="")
@@ -445,11 +450,7 @@ def main(words: Sequence[str] | None = None) -> int:
         signal.signal(number, _interrupt)
     try:
         adopt_orphans()
-        verdict = (
-            site(args, log, "all", None)
-            if args.what == "check"
-            else {"boot": boot, "later": later}[args.what](args, log)
-        )
+        verdict = {"boot": boot, "later": later, "check": check}[args.what](args, log)
     except Interrupted as error:
         verdict = Verdict(128 + signal.Signals[str(error)].value, f"ended by {error}")
     except Exception as error:
@@ -459,7 +460,11 @@ def main(words: Sequence[str] | None = None) -> int:
         log.say(verdict.line)
     else:
         log.write(f"failed: {verdict.line}")
-        print(f"pcluster-postboot: {verdict.line}; see {LOG}", file=sys.stderr, flush=True)
+        line = f"pcluster-postboot: {verdict.line}; see {LOG}"
+        print(line, file=sys.stderr, flush=True)
+        # ParallelCluster's logs take standard output alone. In other logs both are one.
+        if not os.path.samestat(os.fstat(1), os.fstat(2)):
+            print(line, flush=True)
     return verdict.code
 
 

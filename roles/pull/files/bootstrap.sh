@@ -11,7 +11,7 @@
 # --defer yes|no   whether what can wait runs after the boot, by pcluster-postboot.service (default: yes)
 # --installed      instead of a bundle: all of it, with what was installed last and without a budget; with --check nothing is changed
 #
-# What it does is in /var/log/pcluster-postboot/pull.log. ParallelCluster shows standard error only where a script fails: it is one line then.
+# What it does is in /var/log/pcluster-postboot/pull.log. Why it failed is the last line of standard output, and the only one of standard error.
 # PCLUSTER_POSTBOOT_ROOT is internal: tests put it before every path.
 set -Eeuo pipefail
 shopt -s nullglob
@@ -43,7 +43,10 @@ say() {
 die() {
   trap - ERR
   if ! note "failed: $*" 2> /dev/null; then set -- "$* ($log cannot be written: $(room /var/log))"; fi
-  echo "pcluster-postboot: $*; see $log" >&4
+  set -- "pcluster-postboot: $*; see $log"
+  echo "$1" >&4
+  # ParallelCluster keeps standard error out of its logs, and on a head node out of everything. In other logs both are one.
+  if [ ! /proc/self/fd/1 -ef /proc/self/fd/4 ]; then echo "$1"; fi
   if [ "$stopped" = yes ]; then systemctl start --no-block "$unit"; fi # what it had to do, nothing has done
   exit 1
 }

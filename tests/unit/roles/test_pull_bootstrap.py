@@ -120,7 +120,7 @@ class Node:
                 archive.addfile(entry, io.BytesIO(content))
         return hashlib.sha256((self.root / "s3.tar.gz").read_bytes()).hexdigest()
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, stderr: int = subprocess.PIPE, **environment: str) -> subprocess.Popen[str]:
         """Start it as ParallelCluster's executor does: a file in /tmp, no terminal, hardly an environment."""
         script = self.root / "tmpscript"
         shutil.copy(SCRIPT, script)
@@ -131,7 +131,7 @@ class Node:
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             text=True,
             start_new_session=True,
         )
@@ -146,8 +146,9 @@ class Node:
 
     def fails(self, *arguments: str, **more: str) -> str:
         """Run it, and return the one line that it ends with, which the log has as well. Nothing half-done is left."""
-        code, _out, err = self.install(*arguments, **more)
+        code, out, err = self.install(*arguments, **more)
         assert code == 1
+        assert out.endswith(err)
         assert err.count("\n") == 1, err
         assert err.startswith("pcluster-postboot: ")
         assert err.endswith(f"; see {self.log}\n")
@@ -335,6 +336,11 @@ def test_a_reservation_of_an_earlier_version_is_ended(node: Node) -> None:
     assert node.install()[::2] == (0, "")
     assert "ends by itself, an hour after it was made: Unable to contact slurm controller" in node.log.read_text()
     assert not note.exists()
+
+
+def test_where_both_streams_are_one_log_the_line_is_there_once(node: Node) -> None:
+    out, _err = node.start("--mode", "fast", stderr=subprocess.STDOUT).communicate(timeout=60)
+    assert out == f"pcluster-postboot: --mode is fast; needed: auto, gpu, cpu or none; see {node.log}\n"
 
 
 def test_numbers_are_decimal(node: Node) -> None:

@@ -3,39 +3,56 @@
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A stand-in of ParallelCluster's program that runs custom actions: what scripts meet on a node is the same.
 
-The node's cluster configuration says which scripts. All of them are downloaded, from s3:// or https:// and with one
-try, before the first one runs. Each is made executable, goes through dos2unix, and runs as root without a terminal. Its
-standard output goes where this program's does, its standard error is shown only where it fails. Then nothing else runs,
-bootstrap_error_msg says so, and the exit code is 1.
+README.md names the original, each behaviour that is the same here, and what is left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import urllib.request
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 EVENTS = {"preinstall": "OnNodeStart", "postinstall": "OnNodeConfigured", "postupdate": "OnNodeUpdated"}
 CONFIG = Path("/opt/parallelcluster/shared/cluster-config.yaml")
+CFNCONFIG = Path("/etc/parallelcluster/cfnconfig")
+NODENAME = Path("/etc/parallelcluster/slurm_plugin/slurm_nodename")
 ERROR = Path("/var/log/parallelcluster/bootstrap_error_msg")
+LOOK = "Please check /var/log/cfn-init.log in the head node, or check the cfn-init.log in CloudWatch logs."
 
 
 class ActionError(Exception):
     """Why a node does not come up."""
 
+    def __init__(self, what: str, step: int, url: str, why: str, stage: str, error: Any) -> None:
+        self.message = f"{what} {step} {url}{why}"
+        self.without_url = f"{what} {step}{why.partition(', cause')[0].rstrip('.')}."
+        self.detail = {"step": step, "stage": stage, "error": error}
+        super().__init__(self.message)
+
+
+class Script(NamedTuple):
+    """A script of a custom action."""
+
+    event: str
+    step: int
+    url: str
+    arguments: list[str]
+
 
 def cfnconfig(name: str) -> str:
-    lines = Path("/etc/parallelcluster/cfnconfig").read_text().splitlines()
+    lines = CFNCONFIG.read_text().splitlines()
     return next((line.split("=", 1)[1] for line in lines if line.startswith(f"{name}=")), "")
 
 
-def scripts(config: dict[str, Any], event: str) -> list[dict[str, Any]]:
+def scripts(config: dict[str, Any], event: str) -> list[Script]:
     """The scripts of this node for an event: one, or a Sequence of them."""
     part: dict[str, Any] = config.get("HeadNode") or {}
     if cfnconfig("cfn_node_type") == "ComputeFleet":
@@ -44,32 +61,76 @@ def scripts(config: dict[str, Any], event: str) -> list[dict[str, Any]]:
     elif cfnconfig("cfn_node_type") == "LoginNode":
         part = config["LoginNodes"]["Pools"][0]
     action = (part.get("CustomActions") or {}).get(event) or {}
-    return list(action.get("Sequence") or ([action] if action else []))
+    found = action.get("Sequence") or ([action] if action else [])
+    return [
+        Script(event, step, one["Script"], [str(word) for word in one.get("Args") or []])
+        for step, one in enumerate(found, 1)
+    ]
 
 
-def download(url: str) -> str:
-    handle, path = tempfile.mkstemp()
+def download(script: Script) -> Path:
+    what, stage = f"Failed to download {script.event} script", "downloading"
+    handle, name = tempfile.mkstemp()
     os.close(handle)
-    if url.startswith("s3://"):
-        done = subprocess.run(["aws", "s3", "cp", "--only-show-errors", url, path], stderr=subprocess.PIPE, text=True)
+    if script.url.startswith("s3://"):
+        line = ["aws", "s3", "cp", "--only-show-errors", script.url, name]
+        done = subprocess.run(line, stderr=subprocess.PIPE, text=True, check=False)
         if done.returncode:
-            raise ActionError(f"Failed to download {url} using aws s3, cause: {done.stderr.strip()}.")
-    elif url.startswith("https://"):
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            Path(path).write_bytes(answer.read())
+            told = done.stderr.strip()
+            raise ActionError(what, script.step, script.url, f" using aws s3, cause: {told}.", stage, told)
+    elif script.url.startswith("https://"):
+        with urllib.request.urlopen(script.url, timeout=60) as answer:
+            Path(name).write_bytes(answer.read())
     else:
-        raise ActionError(f"Failed to download {url}, URL must be an s3 or HTTPs.")
-    return path
+        raise ActionError(what, script.step, script.url, ", URL must be an s3 or HTTPs.", stage, None)
+    return Path(name)
 
 
-def execute(url: str, path: str, arguments: list[str]) -> None:
-    os.chmod(path, 0o700)
-    script = Path(path)
-    script.write_bytes(script.read_bytes().replace(b"\r\n", b"\n"))
-    done = subprocess.run([path, *arguments], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-    os.unlink(path)
+def execute(script: Script, path: Path) -> None:
+    """Run a script, whatever its hash is. Its standard output goes where this program's does."""
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    print(f"INFO:root:The hash of script {script.url} is: {found}", file=sys.stderr, flush=True)
+    path.chmod(0o700)
+    path.write_bytes(path.read_bytes().replace(b"\r\n", b"\n"))
+    done = subprocess.run([path, *script.arguments], stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        raise ActionError(f"Failed to execute {url}, return code: {done.returncode}. {done.stderr}")
+        error = {"exit_code": done.returncode, "stderr": done.stderr}
+        why = f", return code: {done.returncode}."
+        raise ActionError(f"Failed to execute {script.event} script", script.step, script.url, why, "executing", error)
+    path.unlink()
+
+
+def tell(event: str, error: ActionError) -> None:
+    """Say what failed, as each kind of node does."""
+    kind = cfnconfig("cfn_node_type")
+    if event != "OnNodeUpdated":
+        ERROR.parent.mkdir(parents=True, exist_ok=True)
+        told = f"fetch_and_run - {error.without_url} {LOOK}" if kind == "HeadNode" else json.dumps(entry(event, error))
+        ERROR.write_text(f"{told}\n")
+        if kind in ("HeadNode", "LoginNode"):
+            print(f"fetch_and_run - {error.message} {LOOK}", flush=True)
+    if event == "OnNodeUpdated" or kind != "HeadNode":
+        print(error.message, flush=True)
+
+
+def entry(event: str, error: ActionError) -> dict[str, Any]:
+    """What a compute or login node leaves for CloudWatch."""
+    kind = cfnconfig("cfn_node_type")
+    known: dict[str, Any] = {
+        "datetime": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        "version": 0,
+        "scheduler": "slurm",
+        "cluster-name": cfnconfig("stack_name"),
+        "node-role": kind,
+        "component": "custom-action",
+        "level": "ERROR",
+        "event-type": "custom-action-error",
+        "message": error.without_url,
+        "detail": {"action": event, **error.detail},
+    }
+    if kind == "ComputeFleet":
+        known["compute"] = {"name": NODENAME.read_text(), "queue-name": cfnconfig("cfn_scheduler_queue_name")}
+    return known
 
 
 def main() -> int:
@@ -81,13 +142,10 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         wanted = scripts(json.loads(arguments.config.read_text()), arguments.event)
-        for script, path in [(script, download(script["Script"])) for script in wanted]:
-            execute(script["Script"], path, [str(argument) for argument in script.get("Args") or []])
-    except (ActionError, OSError) as error:
-        message = f"fetch_and_run - {error} Please check the logs."
-        print(message, flush=True)
-        ERROR.parent.mkdir(parents=True, exist_ok=True)
-        ERROR.write_text(message.split(" return code", 1)[0] + "\n")
+        for script, path in [(script, download(script)) for script in wanted]:
+            execute(script, path)
+    except ActionError as error:
+        tell(arguments.event, error)
         return 1
     return 0
 

@@ -102,7 +102,7 @@ class Node:
     def plan(self, **plan: Any) -> None:
         self.write("plan.json", json.dumps(plan))
 
-    def start(self, what: str, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, what: str, *arguments: str, stderr: int = subprocess.PIPE) -> subprocess.Popen[str]:
         environment = {
             "PATH": f"{self.root}/bin:/usr/bin:/bin",
             "PYTHONPATH": self.collections,
@@ -111,7 +111,7 @@ class Node:
             "SECRET": "x",
         }
         line = [sys.executable, "-m", MODULE, what, "--home", str(self.home), *arguments]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        pipes = {"stdout": subprocess.PIPE, "stderr": stderr}
         return subprocess.Popen(line, env=environment, cwd=self.root, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
 
     def run(self, what: str, *arguments: str) -> tuple[int, str, str]:
@@ -218,8 +218,10 @@ def test_the_log_has_it_all_with_its_time(node: Node) -> None:
 def test_what_stopped_the_node_is_one_line(node: Node, stopped: dict[str, str], line: str) -> None:
     node.plan(progress=ended(entry("docker", "failed"), outcome="stopped", stopped=stopped), code=2)
     code, out, err = node.boot()
-    assert (code, out) == (1, "")
+    assert (code, out) == (1, err)
     assert one_line(err) == f"{line}; see {node.root}/var/log/pcluster-postboot/pull.log"
+    both, _none = node.start("boot", "--budget", "60", stderr=subprocess.STDOUT).communicate(timeout=60)
+    assert both == err
     assert not node.started()
 
 
@@ -257,7 +259,7 @@ def test_a_boot_that_takes_too_long_fails_where_jobs_would_come(node: Node) -> N
     needed = "a longer DevSettings/Timeouts/ComputeNodeBootstrapTimeout, a larger --budget where one is given, "
     told = rf"{used}not done yet: docker, enroot; jobs would find the node so; needed: {needed}or common_deferred; see "
     assert re.match(told, one_line(err))
-    assert (code, out, node.started()) == (1, "", False)
+    assert (code, out, node.started()) == (1, err, False)
     status = {one["name"]: one["status"] for one in node.report["components"]}
     assert status == {"fsx": "unchanged", "docker": "deferred", "enroot": "deferred"}
     assert (node.report["outcome"], node.report["stopped"]["component"]) == ("stopped", "docker")
