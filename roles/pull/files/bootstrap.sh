@@ -6,7 +6,7 @@
 # --bundle URL     the bundle, at s3://, https://, http:// or a path of this node. `publish` prints it, and the next
 # --sha256 HEX     what it has to be
 # --mode MODE      auto: by what the node is; gpu: and a compute node has to have a GPU; cpu: as if it had none; none, or empty: nothing is done
-# --budget SECONDS how long all of it may take (default: what is left of the bootstrap timeout, less a margin)
+# --budget SECONDS how long all of it may take (default: what is left of the time that ParallelCluster gives this node, less a margin)
 # --python PATH    with which Ansible is to run (default: the newest of the system's own that fits, then ParallelCluster's)
 # --defer yes|no   whether what can wait runs after the boot, by pcluster-postboot.service (default: yes)
 # --installed      instead of a bundle: all of it, with what was installed last and without a budget; with --check nothing is changed
@@ -92,16 +92,41 @@ arguments() {
   esac
 }
 
-# ParallelCluster counts from the boot. A head node's time has to last for the boot of its static compute nodes as well.
+# The time. docs/pull.md has the numbers
+
+cfnconfig() { # NAME: what ParallelCluster has noted of this node
+  local file=$root/etc/parallelcluster/cfnconfig
+  if [ -r "$file" ]; then sed -n "s/^cfn_$1=[\"']*\([A-Za-z0-9-]*\).*/\1/p" "$file"; fi
+}
+
+launched_ago() { # how many seconds ago EC2 launched this instance, or nothing where nobody tells
+  local imds=http://169.254.169.254/latest ask token told
+  ask=(curl --fail --silent --noproxy '*' --connect-timeout 1 --max-time 2)
+  token=$("${ask[@]}" --request PUT --header 'X-aws-ec2-metadata-token-ttl-seconds: 60' "$imds/api/token") || return 0
+  told=$("${ask[@]}" --header "X-aws-ec2-metadata-token: $token" "$imds/dynamic/instance-identity/document") || return 0
+  told=$(sed -n 's/.*"pendingTime" *: *"\([0-9TZ:.-]\{1,\}\)".*/\1/p' <<< "$told")
+  if [ "$told" ] && told=$(date --date "$told" +%s); then echo $(($(date +%s) - told)); fi
+}
+
+# ParallelCluster counts from the launch, and a boot may begin minutes later. What it waits for after this script needs time too.
 time_left() {
-  local dna=$root/etc/chef/dna.json type=compute timeout='' since
-  if grep -qs '"node_type": *"HeadNode"' "$dna"; then type='head'; fi
-  if [ -e "$dna" ]; then timeout=$(sed -n "s/.*\"${type}_node_bootstrap_timeout\"[^0-9]*\([0-9]\{1,\}\).*/\1/p" "$dna" | head -n 1); fi
-  timeout=${timeout:-1800}
-  since=$(ps -o etimes= -p 1)
+  local kind key=ComputeNodeBootstrapTimeout config=shared timeout='' up since margin=180
+  kind=$(cfnconfig node_type)
+  if [ "$kind" = HeadNode ]; then key=HeadNodeBootstrapTimeout; fi
+  if [ "$kind" = LoginNode ]; then config=shared_login_nodes; fi
+  config=$root/opt/parallelcluster/$config/cluster-config.yaml
+  if [ -r "$config" ]; then timeout=$(sed -n "/^[^#]*\b${key}[\"']*: *\([0-9]\{1,\}\).*/{s//\1/p;q}" "$config"); fi
+  timeout=${timeout:-2100}
+  if [ "$kind" = LoginNode ] && [ "$timeout" -gt 600 ]; then timeout=600; fi # the launch hook of their Auto Scaling group
+  up=$(ps -o etimes= -p 1)
+  since=$(launched_ago)
+  if [ "${since:--1}" -lt "$up" ] || [ "$since" -gt "$timeout" ]; then
+    since=$up
+    margin=300
+  fi
   if [ "$since" -gt "$timeout" ]; then since=0; fi # it is no boot
-  if [ "$type" = head ]; then timeout=$((timeout / 2)); fi
-  timeout=$((timeout - since - 120))
+  if [ "$kind" = HeadNode ]; then timeout=$((timeout / 2)); fi # its static compute nodes boot in what is left
+  timeout=$((timeout - since - margin))
   echo $((timeout > 60 ? timeout : 60))
 }
 
@@ -259,7 +284,7 @@ stop_service() { # what it does is done by this run, or goes on after it
 }
 
 surroundings() { # what only login shells know
-  local region file=$root/etc/parallelcluster/cfnconfig
+  local region
   if [ -r "$root/etc/profile.d/proxy.sh" ]; then # ParallelCluster's own
     set +u
     # shellcheck source=/dev/null
@@ -267,8 +292,8 @@ surroundings() { # what only login shells know
     set -u
   fi
   # Without a region the AWS CLI asks an endpoint of us-east-1, to which there may be no way.
-  if [ -z "${AWS_REGION:-}${AWS_DEFAULT_REGION:-}" ] && [ -r "$file" ]; then
-    region=$(sed -n "s/^cfn_region=[\"']*\([a-z0-9-]*\).*/\1/p" "$file")
+  if [ -z "${AWS_REGION:-}${AWS_DEFAULT_REGION:-}" ]; then
+    region=$(cfnconfig region)
     if [ "$region" ]; then export AWS_DEFAULT_REGION=$region; fi
   fi
 }

@@ -66,6 +66,55 @@ PROGRAMS = {
 if [ -e "$PCLUSTER_POSTBOOT_ROOT/aws.sh" ]; then . "$PCLUSTER_POSTBOOT_ROOT/aws.sh"; fi
 cp "$PCLUSTER_POSTBOOT_ROOT/s3.tar.gz" "$file" """,
     "sleep": "exec /bin/sleep 0.1",
+    # The metadata service, version 2: it answers who has a token. Without identity.json it does not answer at all.
+    "curl": """echo "$@" >> "$PCLUSTER_POSTBOOT_ROOT/curl.log"
+imds=http://169.254.169.254/latest identity=$PCLUSTER_POSTBOOT_ROOT/identity.json
+case "$*" in *$imds/*) [ -e "$identity" ] || exit 28 ;; *) exec /usr/bin/curl "$@" ;; esac
+case "$*" in
+  *"--request PUT --header X-aws-ec2-metadata-token-ttl-seconds: "*" $imds/api/token") echo secret ;;
+  *"--header X-aws-ec2-metadata-token: secret $imds/dynamic/instance-identity/document") cat "$identity" ;;
+  *) exit 22 ;;
+esac""",
+}
+
+# What the CLI of ParallelCluster writes of a configuration, on the shared file system: the part that matters here.
+CONFIGS = {
+    "": "DeploymentSettings: null\nDevSettings: null\nDirectoryService: null\nHeadNode:\n  CustomActions: null\n",
+    "3.13.2": """DeploymentSettings: null
+DevSettings:
+  AmiSearchFilters: null
+  AwsBatchCliPackage: null
+  ClusterTemplate: null
+  ComputeStartupTimeMetricEnabled: false
+  Cookbook: null
+  InstanceTypesData: null
+  NodePackage: null
+  Timeouts:
+    ComputeNodeBootstrapTimeout: 2400
+    HeadNodeBootstrapTimeout: 3600
+DirectoryService: null
+""",
+    "3.16.1": """DeploymentSettings: null
+DevSettings:
+  AmiSearchFilters: null
+  ClusterTemplate: null
+  ComputeStartupTimeMetricEnabled: false
+  Cookbook: null
+  EfaInterfaceType: null
+  InstanceTypesData: null
+  NodePackage: null
+  Timeouts:
+    ComputeInstanceInfoTimeout: 90
+    ComputeNodeBootstrapTimeout: 2400
+    HeadNodeBootstrapTimeout: 3600
+DirectoryService: null
+""",
+}
+# What dna.json says of time: on a head node how long a compute node may take, and on the others nothing.
+DNA = {
+    "HeadNode": {"node_type": "HeadNode", "compute_node_bootstrap_timeout": 9000},
+    "ComputeFleet": {"node_type": "ComputeFleet"},
+    "LoginNode": {"node_type": "LoginNode"},
 }
 
 
@@ -704,29 +753,75 @@ def test_it_ends_as_the_run_does(node: Node) -> None:
     assert node.install()[::2] == (1, "pcluster-postboot: docker failed\n")
 
 
+def budget_of(node: Node, kind: str, config: str, up: int, launched: str = "") -> int:
+    """Return the budget of a node that is up for so many seconds, and was launched at that time, if EC2 tells."""
+    shared = "shared_login_nodes" if kind == "LoginNode" else "shared"
+    files = {
+        "etc/chef/dna.json": json.dumps({"cluster": DNA[kind]}, indent=2),
+        "etc/parallelcluster/cfnconfig": f"cfn_node_type={kind}\n",
+        f"opt/parallelcluster/{shared}/cluster-config.yaml": CONFIGS[config],
+    }
+    for name, text in files.items():
+        (node.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (node.root / name).write_text(text)
+    (node.root / "since").write_text(f"  {up}\n")
+    if launched:
+        identity = {"instanceType": "p5.48xlarge", "pendingTime": launched, "region": "us-east-1"}
+        (node.root / "identity.json").write_text(json.dumps(identity, indent=2).replace('": ', '" : '))
+    code, _out, err = node.install()
+    assert (code, err) == (0, "")
+    args = node.called()[0]["args"]
+    return int(args[args.index("--budget") + 1])
+
+
 @pytest.mark.parametrize(
-    ("cluster", "since", "budget"),
+    ("kind", "config", "up", "budget"),
     [
-        ({"node_type": "ComputeFleet", "compute_node_bootstrap_timeout": 2100}, 100, 1880),
-        ({"node_type": "ComputeFleet", "compute_node_bootstrap_timeout": "2100"}, 100, 1880),
-        ({"node_type": "LoginNode", "compute_node_bootstrap_timeout": 2100}, 0, 1980),
-        ({"node_type": "HeadNode", "compute_node_bootstrap_timeout": 9000}, 100, 680),  # half of 1800
-        ({"node_type": "HeadNode", "head_node_bootstrap_timeout": 3600}, 100, 1580),
-        ({"node_type": "ComputeFleet", "compute_node_bootstrap_timeout": 2100}, 2050, 60),
-        ({"node_type": "ComputeFleet", "compute_node_bootstrap_timeout": 2100}, 500000, 1980),  # long after its boot
-        (None, 100, 1580),
+        ("ComputeFleet", "", 100, 1700),  # 2100 by default
+        ("ComputeFleet", "3.13.2", 100, 2000),
+        ("ComputeFleet", "3.16.1", 100, 2000),
+        ("ComputeFleet", "3.16.1", 2350, 60),
+        ("ComputeFleet", "3.16.1", 500000, 2100),  # long after its boot
+        ("HeadNode", "", 100, 650),  # half of 2100
+        ("HeadNode", "3.16.1", 100, 1400),
+        ("HeadNode", "3.16.1", 500000, 1500),  # an update of the cluster
+        ("LoginNode", "", 100, 200),  # the launch hook's 600, whatever is configured
+        ("LoginNode", "3.16.1", 100, 200),
+        ("LoginNode", "3.16.1", 280, 60),
     ],
 )
-def test_the_budget_is_what_is_left_of_the_bootstrap_timeout(
-    node: Node, cluster: dict[str, Any] | None, since: int, budget: int
+def test_the_budget_is_what_parallelcluster_leaves(node: Node, kind: str, config: str, up: int, budget: int) -> None:
+    assert budget_of(node, kind, config, up) == budget
+
+
+@pytest.mark.parametrize(
+    ("kind", "up", "ago", "budget"),
+    [
+        ("ComputeFleet", 100, 400, 1820),  # a boot that began five minutes after the launch
+        ("HeadNode", 100, 160, 1460),
+        ("LoginNode", 100, 160, 260),
+        ("ComputeFleet", 100, 50, 2000),  # a clock that is behind
+        ("ComputeFleet", 100, 90000, 2000),  # a reboot
+        ("ComputeFleet", 90000, 90100, 2100),  # long after its boot
+    ],
+)
+def test_the_time_since_the_launch_counts_where_ec2_tells_it(
+    node: Node, kind: str, up: int, ago: int, budget: int
 ) -> None:
-    if cluster:
-        (node.root / "etc/chef").mkdir(parents=True)
-        (node.root / "etc/chef/dna.json").write_text(json.dumps({"cluster": cluster}, indent=2))
-    (node.root / "since").write_text(f"  {since}\n")
+    launched = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - ago))
+    assert budget - 30 < budget_of(node, kind, "3.16.1", up, launched) <= budget
+    assert all("--max-time 2" in line and "--noproxy *" in line for line in node.lines("curl.log"))
+
+
+def test_a_node_that_nothing_is_known_of_has_the_default(node: Node) -> None:
     node.install()
     args = node.called()[0]["args"]
-    assert args[args.index("--budget") + 1] == str(budget)
+    assert args[args.index("--budget") + 1] == "1758"
+
+
+def test_nobody_is_asked_for_the_time_where_a_budget_is_given(node: Node) -> None:
+    node.install("--budget", "500")
+    assert node.lines("curl.log") == []
 
 
 @pytest.mark.parametrize(("size", "kept"), [(10_000_000, False), (10_000_001, True)])
