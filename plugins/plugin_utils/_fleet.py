@@ -97,9 +97,9 @@ class Told(NamedTuple):
 
 def read(output: str) -> Told:
     """Read what fleet.sh has printed; SSM may have cut off its end."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    lines = [line for line in map(_visible, output.splitlines()) if line]
     said = [line for line in lines if not line.startswith((MARK, "---"))]
-    last = one_line(said[-1]).removeprefix(_SAYS) if said else ""
+    last = said[-1].removeprefix(_SAYS) if said else ""
     for line in lines:
         words = line.split()
         if words[:2] == [MARK, FORMAT] and len(words) == 6:
@@ -113,7 +113,26 @@ def _unpack(word: str) -> dict[str, Any] | None:
         found = json.loads(gzip.decompress(base64.b64decode(word, validate=True)))
     except (binascii.Error, OSError, EOFError, zlib.error, ValueError):
         return None
-    return found if _is_report(found) else None
+    if not _is_report(found):
+        return None
+    report: dict[str, Any] = _all_visible(found)
+    if report.get("stopped"):  # the only text of several lines
+        report["stopped"]["message"] = "\n".join(map(_visible, found["stopped"]["message"].splitlines()))
+    return report
+
+
+def _visible(text: str) -> str:
+    """Return a node's words on one line, with what a terminal would obey written out, as in \\x1b[2J."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in one_line(text))
+
+
+def _all_visible(found: Any) -> Any:
+    """Return what JSON has become, with all its texts visible."""
+    if isinstance(found, dict):
+        return {_visible(name): _all_visible(one) for name, one in found.items()}
+    if isinstance(found, list):
+        return [_all_visible(one) for one in found]
+    return _visible(found) if isinstance(found, str) else found
 
 
 def _is_report(found: Any) -> bool:

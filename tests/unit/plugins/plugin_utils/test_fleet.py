@@ -564,6 +564,31 @@ def test_a_report_that_is_none_does_no_harm(aws: Aws, begin: Begin, bad: Any) ->
     assert rollout.table(200, 1.0)[-1] == "pcluster.postboot: 1 node, 1 changed, 0 failed, 1 s"
 
 
+def test_what_a_node_says_cannot_steer_a_terminal(aws: Aws, begin: Begin) -> None:
+    """Whoever is root on a node writes its report, what bootstrap.sh has said, and the name of the bundle."""
+    clear, title, colour, backwards = "\x1b[2J\x1b[H", "\x1b]0;mine\x07", "\x9b31m", "\u202e"
+    forged = f"docker{clear}\npcluster.postboot: 9 nodes, 0 failed"
+    entry = {"name": forged, "status": "failed", "changed": 0, "seconds": 1.0, "summary": clear}
+    entry.update(task=f"t{colour}", why=f"w{title}\x00\x7f\ud800")
+    skipped = {**REPORT["components"][0], "status": "skipped", "why": backwards, "summary": clear}  # type: ignore[index]
+    stopped = {"component": "", "message": f"first{clear}\nsecond\rthird"}
+    hostile = {**REPORT, "outcome": "stopped", "stopped": stopped, "components": [entry, skipped]}
+    rollout = begin(aws.nodes(1))
+    rollout.move()
+    text = output(1, after=f"0.2.0{clear}", report={**hostile, "ended_badly": title}, said=f"no room{clear}\rthere is")
+    aws.run(rollout.nodes[0], text, code=1)
+    rollout.move()
+    (outcome,) = rollout.outcomes.values()
+    lines = [*rollout.table(200, 1.0), outcome.why]
+    assert [line for line in lines if not line.isprintable()] == []
+    assert {"stopped on n1: second", "not ended cleanly on n1: \\x1b]0;mine\\x07"} <= set(lines)
+    assert "stopped on n1: first\\x1b[2J\\x1b[H" in lines
+    assert "bundle: 0.2.0\\x1b[2J\\x1b[H" in lines
+    assert outcome.why == "there is"
+    assert not [line for line in lines if line.startswith("pcluster.postboot: 9")]
+    "\n".join(lines).encode()
+
+
 def test_the_table_names_those_that_have_not_got_it(aws: Aws, begin: Begin) -> None:
     nodes = aws.nodes(4)
     aws.offline.add(nodes[3].instance_id)
