@@ -35,7 +35,7 @@ class ActionModule(ActionBase):
                 "policies": {"type": "list", "elements": "str", "default": []},
                 "login_policy": {"type": "str", "default": ""},
                 # Judged by `options`, which names the variable of the playbook.
-                **{name: {"type": "raw"} for name in ("mode", "budget", "python", "defer", "hold")},
+                **{name: {"type": "raw"} for name in ("mode", "budget", "python", "defer")},
             }
         )
         release = actions.Release(args["base"], args["id"], args["sha256"], args["account"], args["partition"])

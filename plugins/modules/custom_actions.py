@@ -62,9 +62,6 @@ options:
   defer:
     description: Whether it leaves long work for after the boot.
     type: bool
-  hold:
-    description: Whether no job runs on the node until that is done.
-    type: bool
 extends_documentation_fragment:
   - pcluster.postboot.attributes.looks
 author:

@@ -26,8 +26,8 @@ _OPTIONS = {  # what each may be, and how that is told
     "budget": (re.compile(r"0*[1-9][0-9]*"), "a number of seconds"),
     "python": (re.compile(r"\S+"), "the path of a Python on the nodes"),
     "defer": (_YES_NO, "true or false"),
-    "hold": (_YES_NO, "true or false"),
 }
+_GONE = "--hold"  # an option that bootstrap.sh had
 # Without a configuration of the user: one of each kind.
 _EXAMPLE = {
     "HeadNode": {},
@@ -130,6 +130,7 @@ def sections(release: Release, wanted: Wanted, config: Mapping[str, Any] | None 
     given = copy.deepcopy(dict(_EXAMPLE if config is None else config))
     notes: list[str] = []
     new: list[str] = []
+    held: list[str] = []
 
     def part(where: str, node: Any, events: tuple[str, ...], allow: Callable[..., None]) -> dict[str, Any]:
         actions = dict(node.get("CustomActions") or {})
@@ -139,6 +140,8 @@ def sections(release: Release, wanted: Wanted, config: Mapping[str, Any] | None 
             else:
                 if event == CONFIGURED and UPDATED in events and config is not None:
                     new.append(where)
+                if any(_is_ours(script) and _GONE in script["Args"] for script in _scripts(actions.get(event))):
+                    held.append(f"{where}/{event}")
                 actions[event] = merge(actions.get(event), release.action(wanted.options))
         found = {"Name": node["Name"]} if "Name" in node else {}
         iam = dict(node.get("Iam") or {})
@@ -171,6 +174,12 @@ def sections(release: Release, wanted: Wanted, config: Mapping[str, Any] | None 
             f"{', '.join(new)}: no bundle yet. To a cluster that exists already, add these parts without {CONFIGURED}; "
             "ParallelCluster would refuse the update"
         )
+    if held:
+        notes.append(
+            f"{', '.join(held)}: {_GONE} is left out of Args, because ParallelCluster 3.13 to 3.15 terminates the "
+            "nodes that it held back; where a boot needs more time, set "
+            "DevSettings/Timeouts/ComputeNodeBootstrapTimeout"
+        )
     return result, notes
 
 
@@ -178,7 +187,7 @@ def merge(there: Mapping[str, Any] | None, ours: Mapping[str, Any]) -> dict[str,
     """Put our script beside those that are there, or in the place of an older one with the options that it has."""
     if not there:
         return dict(ours)
-    scripts = list(there["Sequence"]) if "Sequence" in there else [dict(there)]
+    scripts = _scripts(there)
     if not any(map(_is_ours, scripts)):
         return {"Sequence": [*scripts, dict(ours)]}
     scripts = [_renewed(script, ours) if _is_ours(script) else script for script in scripts]
@@ -187,6 +196,7 @@ def merge(there: Mapping[str, Any] | None, ours: Mapping[str, Any]) -> dict[str,
 
 def _renewed(script: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
     pairs = {**_pairs(script["Args"]), **_pairs(ours["Args"])}
+    pairs.pop(_GONE, None)
     return {"Script": ours["Script"], "Args": [word for pair in pairs.items() for word in pair]}
 
 
@@ -198,8 +208,12 @@ def _is_ours(script: Mapping[str, Any]) -> bool:
     return str(script.get("Script", "")).endswith(f"/{SCRIPT}") and "--bundle" in (script.get("Args") or [])
 
 
+def _scripts(action: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    return list(action.get("Sequence", [action])) if action else []
+
+
 def _ours(action: Mapping[str, Any] | None) -> bool:
-    return bool(action) and any(map(_is_ours, (action or {}).get("Sequence", [action])))
+    return any(map(_is_ours, _scripts(action)))
 
 
 def _covers(entry: Mapping[str, Any], release: Release) -> bool:

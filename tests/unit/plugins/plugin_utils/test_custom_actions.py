@@ -128,11 +128,11 @@ def test_nodes_that_run_get_it_by_a_command() -> None:
 
 
 def test_options_are_strings() -> None:
-    options = {"--mode": "gpu", "--budget": "900", "--defer": "yes", "--hold": "no"}
+    options = {"--mode": "gpu", "--budget": "900", "--defer": "yes"}
     found = parsed(actions.render(NEW, Wanted(options, [])))
     assert_shape(found)
     words = found["HeadNode"]["CustomActions"]["OnNodeConfigured"]["Args"]
-    assert words[4:] == ["--mode", "gpu", "--budget", "900", "--defer", "yes", "--hold", "no"]
+    assert words[4:] == ["--mode", "gpu", "--budget", "900", "--defer", "yes"]
 
 
 def test_beside_what_is_there() -> None:
@@ -188,7 +188,7 @@ def test_keys_without_a_value_are_as_if_they_were_not_there() -> None:
 
 
 def test_an_upgrade_touches_only_what_an_update_takes() -> None:
-    first = {**CLUSTER, **parsed(actions.render(OLD, Wanted({"--budget": "900", "--hold": "yes"}, []), CLUSTER))}
+    first = {**CLUSTER, **parsed(actions.render(OLD, Wanted({"--budget": "900", "--defer": "no"}, []), CLUSTER))}
     # One queue has got another option since.
     gpu = first["Scheduling"]["SlurmQueues"][1]["CustomActions"]["OnNodeConfigured"]
     gpu["Args"] += ["--mode", "cpu"]
@@ -205,8 +205,8 @@ def test_an_upgrade_touches_only_what_an_update_takes() -> None:
         event = "OnNodeConfigured" if kind == "queue" else "OnNodeUpdated"
         ours = scripts(part["CustomActions"][event])[-1]
         more = ["--mode", "cpu"] if name == "gpu" else []
-        assert ours == NEW.action({"--budget": "1200", "--hold": "yes"}) | {
-            "Args": [*NEW.action({"--budget": "1200", "--hold": "yes"})["Args"], *more]
+        assert ours == NEW.action({"--budget": "1200", "--defer": "no"}) | {
+            "Args": [*NEW.action({"--budget": "1200", "--defer": "no"})["Args"], *more]
         }
         assert len(scripts(part["CustomActions"][event])) == len(scripts(old["CustomActions"][event]))
     # And the same once more is nothing new; the way back is the same way.
@@ -214,6 +214,25 @@ def test_an_upgrade_touches_only_what_an_update_takes() -> None:
     assert parsed(actions.render(NEW, PLAIN, again)) == found
     back = {**again, **parsed(actions.render(OLD, Wanted({"--budget": "900"}, []), again))}
     assert back == first
+
+
+def test_hold_is_left_out_where_an_update_may_change_it() -> None:
+    """What an earlier publish has printed, with an option that no bundle has any more."""
+    held = Wanted({"--hold": "yes", "--budget": "900"}, [])
+    first = {**CLUSTER, **parsed(actions.render(OLD, held, CLUSTER))}
+    text = actions.render(NEW, PLAIN, first)
+    found, before = nodes(parsed(text)), nodes(first)
+    for name, (kind, part) in found.items():
+        event = "OnNodeConfigured" if kind == "queue" else "OnNodeUpdated"
+        assert scripts(part["CustomActions"][event])[-1] == NEW.action({"--budget": "900"})
+        if kind != "queue":
+            assert part["CustomActions"]["OnNodeConfigured"] == before[name][1]["CustomActions"]["OnNodeConfigured"]
+    where = "HeadNode/OnNodeUpdated, login pool a/OnNodeUpdated, login pool b/OnNodeUpdated, "
+    (line,) = [one for one in text.splitlines() if "--hold" in one and one.startswith("#")]
+    assert line.startswith(
+        f"# {where}queue cpu/OnNodeConfigured, queue gpu/OnNodeConfigured: --hold is left out of Args, "
+    )
+    assert "--hold is left out" not in actions.render(NEW, PLAIN, {**first, **parsed(text)})
 
 
 @pytest.mark.parametrize(
@@ -238,7 +257,7 @@ def test_what_is_no_cluster(tmp_path: Path, text: str, message: str) -> None:
     [
         ({}, []),
         ({"mode": "none", "budget": 900, "python": None}, ["--mode", "none", "--budget", "900"]),
-        ({"budget": "900", "defer": "False", "hold": True}, ["--budget", "900", "--defer", "no", "--hold", "yes"]),
+        ({"budget": "900", "defer": "False"}, ["--budget", "900", "--defer", "no"]),
         ({"python": "/opt/python", "defer": "yes", "base": "x"}, ["--python", "/opt/python", "--defer", "yes"]),
     ],
 )
@@ -255,7 +274,7 @@ def test_options_of_the_playbook(given: dict[str, Any], words: list[str]) -> Non
         ("budget", -1, "-1; needed: a number of seconds"),
         ("budget", 0, "0; needed: a number of seconds"),
         ("defer", "maybe", "maybe; needed: true or false"),
-        ("hold", 2, "2; needed: true or false"),
+        ("defer", 2, "2; needed: true or false"),
         ("python", "", "empty; needed: the path of a Python on the nodes"),
     ],
 )
