@@ -34,14 +34,19 @@ class ActionModule(ActionBase):
                 "config": {"type": "path"},
                 "policies": {"type": "list", "elements": "str", "default": []},
                 "login_policy": {"type": "str", "default": ""},
+                "trusted_writers": {"type": "list", "elements": "str", "default": []},
                 # Judged by `options`, which names the variable of the playbook.
                 **{name: {"type": "raw"} for name in ("mode", "budget", "python", "defer")},
             }
         )
         release = actions.Release(args["base"], args["id"], args["sha256"], args["account"], args["partition"])
         try:
-            wanted = actions.Wanted(actions.options(args), args["policies"], args["login_policy"])
+            options = actions.options(args)
+            wanted = actions.Wanted(options, args["policies"], args["login_policy"], args["trusted_writers"])
             config = actions.read(args["config"]) if args["config"] else None
+            refusals = actions.refusals(release, wanted, config)
+            if refusals:
+                return {**result, "failed": True, "msg": "\n".join(refusals)}
             text = actions.render(release, wanted, config) if release.name else ""
         except actions.ConfigError as error:
             return {**result, "failed": True, "msg": str(error)}

@@ -16,6 +16,8 @@ description:
   - Of a configuration that is there only these parts are printed. Scripts that are there stay, in a C(Sequence); an
     older bundle is replaced, with the options that it has, but for C(OnNodeConfigured) of the head node and of login
     pools, which an update of a cluster may not change.
+  - It fails where nodes could write to O(base), because every node runs the C(bootstrap.sh) that lies there as root.
+    What a role or a policy of the user's own allows it cannot see, and says so.
 options:
   base:
     description: Where bundles are published, as C(s3://<bucket>/<prefix>).
@@ -49,6 +51,14 @@ options:
     description: The ARN of the policy that lets login nodes read bundles; by default one that somebody has to make.
     type: str
     default: ""
+  trusted_writers:
+    description:
+      - The nodes that may write to O(base) nevertheless, as they are called in the error, V(HeadNode),
+        C(login pool <name>) or C(queue <name>). Who is root on one of these, or on a queue's nodes can start a job,
+        can become root on every node.
+    type: list
+    elements: str
+    default: []
   mode:
     description: What C(bootstrap.sh) takes a node for.
     type: str

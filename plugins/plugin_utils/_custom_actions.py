@@ -12,10 +12,12 @@ import copy
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import yaml
+
+from ansible_collections.pcluster.postboot.plugins.plugin_utils import _bundle_rights as rights
 
 CONFIGURED, UPDATED = "OnNodeConfigured", "OnNodeUpdated"
 SCRIPT, ARCHIVE = "bootstrap.sh", "pcluster-postboot.tar.gz"
@@ -34,6 +36,7 @@ _EXAMPLE = {
     "LoginNodes": {"Pools": [{"Name": "<each pool, if there is one>"}]},
     "Scheduling": {"SlurmQueues": [{"Name": "<each queue>"}]},
 }
+_Named = tuple[str, dict[str, Any]]
 
 
 class ConfigError(Exception):
@@ -60,6 +63,11 @@ class Release(NamedTuple):
     def objects(self) -> str:
         """What nodes read, of this bundle and of all others, below the bucket."""
         return self.base[len("s3://") :].partition("/")[2].strip("/") + "/*"
+
+    @property
+    def place(self) -> str:
+        """Below which all bundles are."""
+        return f"{self.bucket}/{self.objects[:-1]}"
 
     @property
     def resource(self) -> str:
@@ -92,6 +100,7 @@ class Wanted(NamedTuple):
     options: dict[str, str]  # of bootstrap.sh
     policies: list[str]  # further policies of every node
     login_policy: str = ""
+    trusted: Sequence[str] = ()  # the nodes that may write to bundles
 
 
 def read(path: str) -> dict[str, Any]:
@@ -147,7 +156,10 @@ def sections(release: Release, wanted: Wanted, config: Mapping[str, Any] | None 
         iam = dict(node.get("Iam") or {})
         own = next((name for name in ("InstanceRole", "InstanceProfile") if name in iam), "")
         if own:
-            notes.append(f"{where} has an {own} of its own, which must allow s3:GetObject on {release.resource}")
+            notes.append(
+                f"{where} has an {own} of its own, which must allow s3:GetObject on {release.resource}, and no writing "
+                "there: publish cannot see what it allows"
+            )
         else:
             allow(iam)
             _add_policies(iam, wanted.policies)
@@ -161,14 +173,11 @@ def sections(release: Release, wanted: Wanted, config: Mapping[str, Any] | None 
     def by_policy(iam: dict[str, Any]) -> None:
         _add_policies(iam, [wanted.login_policy or release.policy])
 
-    result: dict[str, Any] = {"HeadNode": part("HeadNode", given["HeadNode"], (CONFIGURED, UPDATED), by_access)}
-    pools = (given.get("LoginNodes") or {}).get("Pools") or []
+    head, pools, queues = _nodes(given)
+    result: dict[str, Any] = {"HeadNode": part(*head, (CONFIGURED, UPDATED), by_access)}
     if pools:
-        parts = [part(f"login pool {pool.get('Name')}", pool, (CONFIGURED, UPDATED), by_policy) for pool in pools]
-        result["LoginNodes"] = {"Pools": parts}
-    queues = given["Scheduling"]["SlurmQueues"]
-    parts = [part(f"queue {queue.get('Name')}", queue, (CONFIGURED,), by_access) for queue in queues]
-    result["Scheduling"] = {"SlurmQueues": parts}
+        result["LoginNodes"] = {"Pools": [part(*pool, (CONFIGURED, UPDATED), by_policy) for pool in pools]}
+    result["Scheduling"] = {"SlurmQueues": [part(*queue, (CONFIGURED,), by_access) for queue in queues]}
     if new:
         notes.append(
             f"{', '.join(new)}: no bundle yet. To a cluster that exists already, add these parts without {CONFIGURED}; "
@@ -180,7 +189,53 @@ def sections(release: Release, wanted: Wanted, config: Mapping[str, Any] | None 
             "nodes that it held back; where a boot needs more time, set "
             "DevSettings/Timeouts/ComputeNodeBootstrapTimeout"
         )
+    for where, iam in _rights(result).items():
+        ways = list(rights.writers(iam, release.place))
+        if ways:
+            notes.append(
+                f"{where} can write to the bundles by {', '.join(ways)}, and publish_trusted_writers trusts it"
+            )
+    arns = {arn for iam in _rights(result).values() for arn in rights.policies(iam) if not rights.of_aws(arn)}
+    unseen = sorted(arns - {release.policy})
+    if unseen:
+        notes.append(
+            f"{', '.join(unseen)}: these must not allow writing to {release.resource}, which publish cannot see"
+        )
     return result, notes
+
+
+def refusals(release: Release, wanted: Wanted, config: Mapping[str, Any] | None = None) -> list[str]:
+    """Return a line for each right by which nodes could put another bootstrap.sh in the place of ours."""
+    found = _rights(sections(release, wanted, config)[0])
+    lines = [
+        f"publish_trusted_writers has {name}, which is no node of publish_config; needed: one of {', '.join(found)}"
+        for name in wanted.trusted
+        if config is not None and name not in found
+    ]
+    origin = {wanted.login_policy: "publish_login_policy", **dict.fromkeys(wanted.policies, "publish_policies")}
+    for where, iam in found.items():
+        for way in rights.writers(iam, release.place) if where not in wanted.trusted else ():
+            lines.append(
+                f"{origin.get(way, 'publish_config')}: {where} could write to s3://{release.place} by {way}, and so "
+                "replace the bootstrap.sh that every node runs as root; needed: no such right there (a bucket of its "
+                f"own for publish_s3, or a narrower policy), or '{where}' in publish_trusted_writers"
+            )
+    return lines
+
+
+def _nodes(config: Mapping[str, Any]) -> tuple[_Named, list[_Named], list[_Named]]:
+    """Return the head node, the login pools and the queues, each with what messages call it."""
+    pools = (config.get("LoginNodes") or {}).get("Pools") or []
+    return (
+        ("HeadNode", config["HeadNode"]),
+        [(f"login pool {pool.get('Name')}", pool) for pool in pools],
+        [(f"queue {queue.get('Name')}", queue) for queue in config["Scheduling"]["SlurmQueues"]],
+    )
+
+
+def _rights(found: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    head, pools, queues = _nodes(found)
+    return {where: node["Iam"] for where, node in (head, *pools, *queues)}
 
 
 def merge(there: Mapping[str, Any] | None, ours: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,8 +263,8 @@ def _is_ours(script: Mapping[str, Any]) -> bool:
     return str(script.get("Script", "")).endswith(f"/{SCRIPT}") and "--bundle" in (script.get("Args") or [])
 
 
-def _scripts(action: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    return list(action.get("Sequence", [action])) if action else []
+def _scripts(action: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    return [dict(script) for script in action.get("Sequence", [action])] if action else []
 
 
 def _ours(action: Mapping[str, Any] | None) -> bool:

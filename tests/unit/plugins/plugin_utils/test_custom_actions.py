@@ -162,6 +162,7 @@ def test_beside_what_is_there() -> None:
     # A role of the user's own goes together with neither.
     assert part["gpu"]["Iam"] == CLUSTER["Scheduling"]["SlurmQueues"][1]["Iam"]
     assert "queue gpu has an InstanceRole of its own, which must allow s3:GetObject on arn:aws-cn:s3:::my-" in text
+    assert "/*, and no writing there: publish cannot see what it allows" in text
     assert "InstanceType" not in text
 
 
@@ -233,6 +234,110 @@ def test_hold_is_left_out_where_an_update_may_change_it() -> None:
         f"# {where}queue cpu/OnNodeConfigured, queue gpu/OnNodeConfigured: --hold is left out of Args, "
     )
     assert "--hold is left out" not in actions.render(NEW, PLAIN, {**first, **parsed(text)})
+
+
+def cluster_with(where: str, **iam: Any) -> dict[str, Any]:
+    """Return a cluster of which one node has these rights."""
+    cluster = {
+        "HeadNode": {"InstanceType": "m5.large"},
+        "LoginNodes": {"Pools": [{"Name": "a"}]},
+        "Scheduling": {"SlurmQueues": [{"Name": "cpu"}, {"Name": "gpu"}]},
+    }
+    for name, (_kind, node) in nodes(cluster).items():
+        if name == where:
+            node["Iam"] = iam
+    return cluster
+
+
+WRITABLE: list[dict[str, Any]] = [
+    {"BucketName": "my-bucket"},
+    {"BucketName": "*"},
+    {"BucketName": "my-*", "KeyName": "*"},
+    {"BucketName": "my-bucket", "KeyName": "post/boot/*"},
+    {"BucketName": "my-bucket", "KeyName": "p*"},
+    {"BucketName": "my-bucket", "KeyName": "post/????/0.1.0*/bootstrap.sh"},
+    {"BucketName": "my-bucket", "KeyName": "*/bootstrap.sh"},
+    {"BucketName": "*", "KeyName": "boot/*"},  # a * crosses slashes
+]
+ELSEWHERE: list[dict[str, Any]] = [
+    {"BucketName": "my-buckets"},
+    {"BucketName": "my-bucket", "KeyName": "post/boots/*"},
+    {"BucketName": "my-bucket", "KeyName": "post/boot"},
+    {"BucketName": "my-bucket", "KeyName": "checkpoints/*"},
+    {"BucketName": "my-bucket", "KeyName": "post/[b]oot/*"},
+]
+
+
+@pytest.mark.parametrize("value", [True, "true", "Yes"])
+@pytest.mark.parametrize("entry", WRITABLE)
+def test_nodes_that_can_write_to_the_bundles_are_refused(entry: dict[str, Any], value: Any) -> None:
+    cluster = cluster_with("cpu", S3Access=[{**entry, "EnableWriteAccess": value}])
+    (line,) = actions.refusals(NEW, PLAIN, cluster)
+    what = f"{entry['BucketName']}/{entry.get('KeyName', '*')}"
+    assert line == (
+        f"publish_config: queue cpu could write to s3://my-bucket/post/boot/ by S3Access to {what} with "
+        "EnableWriteAccess, and so replace the bootstrap.sh that every node runs as root; needed: no such right there "
+        "(a bucket of its own for publish_s3, or a narrower policy), or 'queue cpu' in publish_trusted_writers"
+    )
+    trusted = PLAIN._replace(trusted=["queue cpu"])
+    assert actions.refusals(NEW, trusted, cluster) == []
+    text = actions.render(NEW, trusted, cluster)
+    assert f"# queue cpu can write to the bundles by S3Access to {what} with EnableWriteAccess, and " in text
+    assert "can write to the bundles" not in actions.render(NEW, trusted, cluster_with("gpu"))
+
+
+@pytest.mark.parametrize(
+    "entry", [*({**entry, "EnableWriteAccess": True} for entry in ELSEWHERE), *WRITABLE, {"BucketName": "*"}]
+)
+def test_who_writes_elsewhere_or_only_reads_is_not(entry: dict[str, Any]) -> None:
+    assert actions.refusals(NEW, PLAIN, cluster_with("cpu", S3Access=[entry])) == []
+
+
+@pytest.mark.parametrize(("name", "where"), [("head", "HeadNode"), ("a", "login pool a"), ("gpu", "queue gpu")])
+@pytest.mark.parametrize(
+    "policy",
+    ["AmazonS3FullAccess", "PowerUserAccess", "job-function/DataScientist", "service-role/AmazonEC2RoleforSSM"],
+)
+def test_a_wide_policy_is_refused(name: str, where: str, policy: str) -> None:
+    arn = f"arn:aws-cn:iam::aws:policy/{policy}"
+    cluster = cluster_with(name, AdditionalIamPolicies=[{"Policy": arn}])
+    (line,) = actions.refusals(NEW, PLAIN, cluster)
+    assert line.startswith(
+        f"publish_config: {where} could write to s3://my-bucket/post/boot/ by {arn}, and so replace "
+    )
+    assert actions.refusals(NEW, PLAIN._replace(trusted=[where]), cluster) == []
+
+
+def test_a_wide_policy_that_publish_is_to_add_is_refused() -> None:
+    arn = "arn:aws:iam::aws:policy/AdministratorAccess"
+    lines = actions.refusals(NEW, Wanted({}, [arn]), cluster_with("none"))
+    assert [line.split(" could ")[0] for line in lines] == [
+        f"publish_policies: {where}" for where in ("HeadNode", "login pool a", "queue cpu", "queue gpu")
+    ]
+    (line,) = actions.refusals(NEW, Wanted({}, [], arn), cluster_with("none"))
+    assert line.startswith("publish_login_policy: login pool a could ")
+    assert len(actions.refusals(NEW, Wanted({}, [arn]))) == 3  # of the example too
+
+
+def test_policies_that_publish_cannot_see_are_named_once() -> None:
+    mine = [f"arn:aws:iam::210987654321:policy/{name}" for name in ("b", "a")]
+    known = "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"
+    cluster = cluster_with("cpu", AdditionalIamPolicies=[{"Policy": arn} for arn in (*mine, known)])
+    cluster["HeadNode"]["Iam"] = {"AdditionalIamPolicies": [{"Policy": mine[0]}]}
+    assert actions.refusals(NEW, PLAIN, cluster) == []
+    text = actions.render(NEW, PLAIN, cluster)
+    told = "these must not allow writing to arn:aws-cn:s3:::my-bucket/post/boot/*, which publish cannot see"
+    assert f"# {mine[1]}, {mine[0]}: {told}\n" in text
+    assert told not in actions.render(NEW, PLAIN, cluster_with("none"))
+
+
+def test_a_trusted_node_that_is_not_there_is_named() -> None:
+    trusted = PLAIN._replace(trusted=["HeadNode", "cpu"])
+    assert actions.refusals(NEW, trusted, cluster_with("none")) == [
+        "publish_trusted_writers has cpu, which is no node of publish_config; needed: one of HeadNode, login pool a, "
+        "queue cpu, queue gpu"
+    ]
+    assert actions.refusals(NEW, trusted) == []
 
 
 @pytest.mark.parametrize(
