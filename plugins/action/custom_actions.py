@@ -31,6 +31,7 @@ class ActionModule(ActionBase):
                 "sha256": {"type": "str", "default": ""},
                 "account": {"type": "str", "default": ""},
                 "partition": {"type": "str", "default": "aws"},
+                "caller": {"type": "str", "default": ""},
                 "config": {"type": "path"},
                 "policies": {"type": "list", "elements": "str", "default": []},
                 "login_policy": {"type": "str", "default": ""},
@@ -39,7 +40,9 @@ class ActionModule(ActionBase):
                 **{name: {"type": "raw"} for name in ("mode", "budget", "python", "defer")},
             }
         )
-        release = actions.Release(args["base"], args["id"], args["sha256"], args["account"], args["partition"])
+        release = actions.Release(
+            args["base"], args["id"], args["sha256"], args["account"], args["partition"], args["caller"]
+        )
         try:
             options = actions.options(args)
             wanted = actions.Wanted(options, args["policies"], args["login_policy"], args["trusted_writers"])

@@ -39,6 +39,11 @@ options:
     description: Its part of AWS.
     type: str
     default: aws
+  caller:
+    description:
+      - The ARN of who publishes, as STS tells it. With it, a policy is printed that lets nobody else write to O(base).
+    type: str
+    default: ""
   config:
     description: The configuration of a cluster. By default there is one pool and one queue without a name.
     type: path

@@ -82,6 +82,11 @@ partition:
   type: str
   returned: success
   sample: aws
+caller:
+  description: The ARN of who uploads; empty where AWS does not say.
+  type: str
+  returned: success
+  sample: arn:aws:sts::123456789012:assumed-role/publishers/me
 """
 
 from typing import Any
@@ -105,14 +110,13 @@ def code_of(error: Exception) -> str:
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
 
 
-def whose(session: Any, config: Any) -> tuple[str, str]:
-    """Return the number and the partition of who asks. Nobody needs a permission for it, but not every S3 is AWS's."""
+def who(session: Any, config: Any) -> str:
+    """Return the ARN of who asks. Nobody needs a permission for it, but not every S3 is AWS's."""
     try:
         sts = session.client("sts", region_name=session.region_name or "us-east-1", config=config)
-        arn = sts.get_caller_identity()["Arn"].split(":")
+        return str(sts.get_caller_identity()["Arn"])
     except (BotoCoreError, ClientError):
-        return "", "aws"
-    return arn[4], arn[1]
+        return ""
 
 
 def main() -> None:
@@ -138,12 +142,14 @@ def main() -> None:
         place = _s3_release.parse(module.params["dest"])
         release = _s3_release.Release(session.client("s3", config=config), code_of, check=module.check_mode)
         outcome = release.upload(module.params["src"], module.params["files"], place)
-        account, partition = whose(session, config)
+        caller = who(session, config)
     except _s3_release.ReleaseError as error:
         module.fail_json(msg=str(error))
     except (BotoCoreError, ClientError, OSError) as error:
         module.fail_json(msg=f"{module.params['dest']}: {' '.join(str(error).split())}")
-    module.exit_json(changed=bool(outcome.uploaded), account=account, partition=partition, **outcome._asdict())
+    _arn, partition, _service, _region, account, *_name = (caller or "arn:aws:sts:::").split(":")
+    found = {"account": account, "partition": partition, "caller": caller}
+    module.exit_json(changed=bool(outcome.uploaded), **found, **outcome._asdict())
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ _WIDE = frozenset(
         "SystemAdministrator",
     )
 )
+_SESSION = re.compile(r"arn:([^:]+):sts::(\d+):assumed-role/([^/]+)/.+")
 _TRUE = ("true", "yes", "on", "t", "y", "1")  # of strings, as ParallelCluster reads them
 
 
@@ -69,6 +70,28 @@ def writers(iam: Mapping[str, Any], place: str) -> Iterator[str]:
         found = _OF_AWS.fullmatch(arn)
         if found and found[1] in _WIDE:
             yield arn
+
+
+def publishers(caller: str) -> list[str]:
+    """Return what aws:PrincipalArn is of who has this ARN: of a session it is the role, whose path it does not tell."""
+    session = _SESSION.fullmatch(caller)
+    if not session:
+        return [caller]
+    partition, account, role = session.groups()
+    return [f"arn:{partition}:iam::{account}:role/{path}{role}" for path in ("", "*/")]
+
+
+def bucket_policy(bucket: str, objects: str, arns: list[str]) -> dict[str, Any]:
+    """Return the policy of a bucket in which nobody else writes these objects, nor takes that policy away."""
+    statement = {
+        "Sid": "OnlyPublishersWriteBundles",
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": ["s3:PutObject*", "s3:DeleteObject*", "s3:PutBucketPolicy", "s3:DeleteBucketPolicy"],
+        "Resource": [bucket, objects],
+        "Condition": {"ArnNotLike": {"aws:PrincipalArn": arns}},
+    }
+    return {"Version": "2012-10-17", "Statement": [statement]}
 
 
 def _below(pattern: str, place: str) -> bool:

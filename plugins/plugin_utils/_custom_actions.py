@@ -9,6 +9,7 @@ set when these are made: an update that changes it is refused, while OnNodeUpdat
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import re
 import shlex
@@ -21,7 +22,7 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils import _bundle_r
 
 CONFIGURED, UPDATED = "OnNodeConfigured", "OnNodeUpdated"
 SCRIPT, ARCHIVE = "bootstrap.sh", "pcluster-postboot.tar.gz"
-POLICY = "pcluster-postboot-bundles"
+_FORMER_POLICY = "pcluster-postboot-bundles"  # of login nodes, one for all buckets and prefixes
 _YES_NO = re.compile(r"yes|no")
 _OPTIONS = {  # what each may be, and how that is told
     "mode": (re.compile(r"auto|gpu|cpu|none"), "auto, gpu, cpu or none"),
@@ -54,6 +55,7 @@ class Release(NamedTuple):
     sha256: str
     account: str = ""
     partition: str = "aws"
+    caller: str = ""  # the ARN of who publishes
 
     @property
     def bucket(self) -> str:
@@ -74,9 +76,14 @@ class Release(NamedTuple):
         return f"arn:{self.partition}:s3:::{self.bucket}/{self.objects}"
 
     @property
+    def policy_name(self) -> str:
+        """One for each bucket and prefix, of at most 90 of the 128 characters that IAM takes."""
+        return f"pcluster-postboot-{self.bucket}-{hashlib.sha256(self.place.encode()).hexdigest()[:8]}"
+
+    @property
     def policy(self) -> str:
         """The policy of login nodes, which somebody has to make."""
-        return f"arn:{self.partition}:iam::{self.account or '<account>'}:policy/{POLICY}"
+        return f"arn:{self.partition}:iam::{self.account or '<account>'}:policy/{self.policy_name}"
 
     @property
     def where(self) -> str:
@@ -161,17 +168,24 @@ def sections(release: Release, wanted: Wanted, config: Mapping[str, Any] | None 
                 "there: publish cannot see what it allows"
             )
         else:
-            allow(iam)
+            allow(where, node, iam)
             _add_policies(iam, wanted.policies)
         return {**found, "CustomActions": actions, "Iam": iam}
 
-    def by_access(iam: dict[str, Any]) -> None:
+    def by_access(_where: str, _node: Any, iam: dict[str, Any]) -> None:
         access = iam["S3Access"] = list(iam.get("S3Access") or [])
         if not any(_covers(entry, release) for entry in access):
             access.append({"BucketName": release.bucket, "KeyName": release.objects})
 
-    def by_policy(iam: dict[str, Any]) -> None:
-        _add_policies(iam, [wanted.login_policy or release.policy])
+    def by_policy(where: str, node: Any, iam: dict[str, Any]) -> None:
+        former = [arn for arn in rights.policies(iam) if arn.endswith(f":policy/{_FORMER_POLICY}")]
+        if former and not wanted.login_policy and _has_bundles_of(node, release):
+            notes.append(
+                f"{where} keeps {former[0]}, because its Iam may only change while the pool is stopped; it must allow "
+                f"s3:GetObject on {release.resource}"
+            )
+        else:
+            _add_policies(iam, [wanted.login_policy or release.policy])
 
     head, pools, queues = _nodes(given)
     result: dict[str, Any] = {"HeadNode": part(*head, (CONFIGURED, UPDATED), by_access)}
@@ -196,7 +210,7 @@ def sections(release: Release, wanted: Wanted, config: Mapping[str, Any] | None 
                 f"{where} can write to the bundles by {', '.join(ways)}, and publish_trusted_writers trusts it"
             )
     arns = {arn for iam in _rights(result).values() for arn in rights.policies(iam) if not rights.of_aws(arn)}
-    unseen = sorted(arns - {release.policy})
+    unseen = sorted(arn for arn in arns if arn != release.policy and not arn.endswith(f":policy/{_FORMER_POLICY}"))
     if unseen:
         notes.append(
             f"{', '.join(unseen)}: these must not allow writing to {release.resource}, which publish cannot see"
@@ -271,6 +285,13 @@ def _ours(action: Mapping[str, Any] | None) -> bool:
     return any(map(_is_ours, _scripts(action)))
 
 
+def _has_bundles_of(node: Mapping[str, Any], release: Release) -> bool:
+    scripts = [script for action in (node.get("CustomActions") or {}).values() for script in _scripts(action)]
+    return any(
+        _is_ours(script) and script["Script"].rsplit("/", 2)[0] == f"s3://{release.place[:-1]}" for script in scripts
+    )
+
+
 def _covers(entry: Mapping[str, Any], release: Release) -> bool:
     key = entry.get("KeyName", "*")
     return entry.get("BucketName") in (release.bucket, "*") and key in ("*", release.objects)
@@ -311,8 +332,10 @@ def render(release: Release, wanted: Wanted, config: Mapping[str, Any] | None = 
         "SlurmQueues: new nodes have it; QueueUpdateStrategy says what becomes of those that run.",
         f"Nodes that run get it by SSM Run Command, head nodes first: {release.fleet}",
     ]
-    if "LoginNodes" in found and not wanted.login_policy:
+    if any(release.policy in rights.policies(iam) for iam in _rights(found).values()):
         lines.append(f"LoginNodes has no S3Access. Once, make the policy that its Iam names: {_create_policy(release)}")
+    if release.caller:
+        lines += _put_bucket_policy(release)
     lines += notes
     comment = "\n".join(f"# {line}".rstrip() for line in lines)
     return f"{comment}\n{yaml.dump(found, Dumper=_Dumper, sort_keys=False, width=1 << 16, allow_unicode=True)}"
@@ -321,4 +344,15 @@ def render(release: Release, wanted: Wanted, config: Mapping[str, Any] | None = 
 def _create_policy(release: Release) -> str:
     statement = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": release.resource}
     document = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
-    return f"aws iam create-policy --policy-name {POLICY} --policy-document '{document}'"
+    return f"aws iam create-policy --policy-name {release.policy_name} --policy-document '{document}'"
+
+
+def _put_bucket_policy(release: Release) -> list[str]:
+    bucket = f"arn:{release.partition}:s3:::{release.bucket}"
+    policy = rights.bucket_policy(bucket, release.resource, rights.publishers(release.caller))
+    return [
+        "Every node runs the bootstrap.sh that lies in S3 as root. Once, let nobody write there but those who publish:",
+        "  add their ARNs to yours. It takes the place of the bucket's policy, if there is one; look at that first:",
+        f"  aws s3api get-bucket-policy --bucket {release.bucket} --query Policy --output text",
+        f"  aws s3api put-bucket-policy --bucket {release.bucket} --policy '{json.dumps(policy)}'",
+    ]

@@ -70,6 +70,7 @@ def test_check_upload_check_upload(run_module: Run, given: dict[str, Any], s3: A
     first = run_module(s3_release, given)
     assert (first["changed"], first["uploaded"], first["present"]) == (True, list(FILES), [])
     assert (first["account"], first["partition"]) == ("123456789012", "aws")
+    assert first["caller"].startswith("arn:aws:sts::123456789012:")
     assert sorted(keys(s3)) == sorted(f"postboot/1.0-abc/{name}" for name in FILES)
     for name, content in FILES.items():
         found = s3.get_object(Bucket=s3.bucket, Key=f"postboot/1.0-abc/{name}", ChecksumMode="ENABLED")

@@ -21,6 +21,7 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._custom_actions 
 OLD = Release("s3://my-bucket/post/boot", "0.1.0-000000000000", "0" * 64, "210987654321", "aws-cn")
 NEW = OLD._replace(name="0.2.0-e12345678901", sha256="1e" + "2" * 62)  # a hash that YAML may take for a number
 PLAIN = Wanted({}, [])
+READ_BUNDLES = "pcluster-postboot-my-bucket-6479da7a"
 MINE = {"Script": "https://example.com/mine.sh", "Args": ["one", "2"]}
 # What each kind of node may have below CustomActions and Iam.
 ALLOWED = {
@@ -92,7 +93,7 @@ def test_an_example() -> None:
         "Args": ["--bundle", f"{where}/pcluster-postboot.tar.gz", "--sha256", NEW.sha256],
     }
     by_access = {"S3Access": [{"BucketName": "my-bucket", "KeyName": "post/boot/*"}]}
-    by_policy = {"AdditionalIamPolicies": [{"Policy": "arn:aws-cn:iam::210987654321:policy/pcluster-postboot-bundles"}]}
+    by_policy = {"AdditionalIamPolicies": [{"Policy": f"arn:aws-cn:iam::210987654321:policy/{READ_BUNDLES}"}]}
     both = {"OnNodeConfigured": ours, "OnNodeUpdated": ours}
     assert found["HeadNode"] == {"CustomActions": both, "Iam": by_access}
     (pool,) = found["LoginNodes"]["Pools"]
@@ -104,7 +105,7 @@ def test_an_example() -> None:
 def test_the_policy_that_login_nodes_need() -> None:
     (line,) = [line for line in actions.render(NEW, PLAIN).splitlines() if "create-policy" in line]
     words = shlex.split(line.split("names: ")[1])
-    assert words[:4] == ["aws", "iam", "create-policy", "--policy-name"]
+    assert words[:5] == ["aws", "iam", "create-policy", "--policy-name", READ_BUNDLES]
     statement = json.loads(words[words.index("--policy-document") + 1])["Statement"][0]
     assert statement["Resource"] == "arn:aws-cn:s3:::my-bucket/post/boot/*"
     assert statement["Action"] == "s3:GetObject"
@@ -113,6 +114,64 @@ def test_the_policy_that_login_nodes_need() -> None:
     assert "create-policy" not in text
     assert parsed(text)["LoginNodes"]["Pools"][0]["Iam"] == {"AdditionalIamPolicies": [{"Policy": own}]}
     assert "arn:aws-cn:iam::<account>:policy/" in actions.render(NEW._replace(account=""), PLAIN)
+
+
+def test_each_bucket_and_prefix_has_a_policy_of_its_own() -> None:
+    longest = "b" * 63
+    bases = ["s3://my-bucket/post/boot", "s3://my-bucket/post", "s3://my.bucket/post/boot", f"s3://{longest}/p"]
+    names = [NEW._replace(base=base).policy_name for base in bases]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[\w+=,.@-]{1,128}", name) for name in names)
+    assert NEW._replace(base="s3://my-bucket/post/boot//").policy_name == NEW.policy_name == READ_BUNDLES
+
+
+def test_a_pool_keeps_the_policy_that_it_has_for_these_bundles() -> None:
+    """Of an earlier publish, whose policies had all one name. A pool's Iam changes only while the pool is stopped."""
+    former = {"AdditionalIamPolicies": [{"Policy": "arn:aws-cn:iam::210987654321:policy/pcluster-postboot-bundles"}]}
+    cluster = {**CLUSTER, **parsed(actions.render(OLD, PLAIN, CLUSTER))}
+    pool = cluster["LoginNodes"]["Pools"][1]
+    pool["Iam"] = former
+    cluster["LoginNodes"]["Pools"] = [pool]
+    text = actions.render(NEW, PLAIN, cluster)
+    assert parsed(text)["LoginNodes"]["Pools"][0]["Iam"] == former
+    told = (
+        "because its Iam may only change while the pool is stopped; it must allow s3:GetObject on arn:aws-cn:s3:::my-"
+    )
+    assert f"# login pool b keeps {former['AdditionalIamPolicies'][0]['Policy']}, {told}" in text
+    assert "create-policy" not in text
+    # That policy is of one prefix.
+    text = actions.render(NEW._replace(base="s3://my-bucket/post"), PLAIN, cluster)
+    names = [entry["Policy"].rpartition("/")[2] for entry in parsed(text)["LoginNodes"]["Pools"][0]["Iam"].popitem()[1]]
+    assert names == ["pcluster-postboot-bundles", NEW._replace(base="s3://my-bucket/post").policy_name]
+    assert f"--policy-name {names[1]} " in text
+
+
+@pytest.mark.parametrize(
+    ("caller", "arns"),
+    [
+        ("arn:aws-cn:iam::210987654321:user/team/me", ["arn:aws-cn:iam::210987654321:user/team/me"]),
+        (
+            "arn:aws-cn:sts::210987654321:assumed-role/AWSReservedSSO_Admin_0123/me@example.com",
+            [
+                "arn:aws-cn:iam::210987654321:role/AWSReservedSSO_Admin_0123",
+                "arn:aws-cn:iam::210987654321:role/*/AWSReservedSSO_Admin_0123",
+            ],
+        ),
+    ],
+)
+def test_the_policy_of_the_bucket(caller: str, arns: list[str]) -> None:
+    (line,) = [line for line in actions.render(NEW._replace(caller=caller), PLAIN).splitlines() if "put-bucket" in line]
+    words = shlex.split(line.lstrip("# "))
+    assert words[:5] == ["aws", "s3api", "put-bucket-policy", "--bucket", "my-bucket"]
+    (statement,) = json.loads(words[words.index("--policy") + 1])["Statement"]
+    assert (statement["Effect"], statement["Principal"]) == ("Deny", "*")
+    assert statement["Resource"] == ["arn:aws-cn:s3:::my-bucket", "arn:aws-cn:s3:::my-bucket/post/boot/*"]
+    assert {"s3:PutObject*", "s3:DeleteObject*", "s3:DeleteBucketPolicy"} <= set(statement["Action"])
+    assert statement["Condition"] == {"ArnNotLike": {"aws:PrincipalArn": arns}}
+
+
+def test_without_a_caller_no_policy_of_the_bucket_is_made_up() -> None:
+    assert "put-bucket-policy" not in actions.render(NEW, PLAIN)
 
 
 def test_nodes_that_run_get_it_by_a_command() -> None:
@@ -152,7 +211,7 @@ def test_beside_what_is_there() -> None:
     assert part["b"]["CustomActions"]["OnNodeUpdated"] == {"Sequence": [MINE, MINE, ours]}
     assert [entry["Policy"].rpartition("/")[2] for entry in part["a"]["Iam"]["AdditionalIamPolicies"]] == [
         "Mine",
-        "pcluster-postboot-bundles",
+        READ_BUNDLES,
         "More",
     ]
     assert part["cpu"]["Iam"]["S3Access"] == [
