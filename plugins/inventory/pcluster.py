@@ -462,6 +462,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         else:
             self._connect(nodes, names, connection, {(head["region"], head["cluster"]): head for head in heads})
         self._construct(nodes, names)
+        self._show_tags(nodes, names)
 
     def _add_groups(self, groups: Iterable[str]) -> None:
         self.inventory.add_group("pcluster")
@@ -472,14 +473,16 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 self.inventory.add_child("pcluster", group)
 
     def _add_hosts(self, nodes: Sequence[Node], names: Sequence[str]) -> None:
-        shown = [str(pattern) for pattern in self._option("tags")]
         for node, name in zip(nodes, names):
             self.inventory.add_host(name)
-            variables = self._variables(node)
-            if shown:
-                tags = node.get("tags", {})
-                variables["pcluster_tags"] = _unsafe({key: tags[key] for key in tags if matches(key, shown)})
-            self._set(name, variables)
+            self._set(name, self._variables(node))
+
+    def _show_tags(self, nodes: Iterable[Node], names: Sequence[str]) -> None:
+        """Give hosts the tags that were asked for. Expressions see all of them, and have been worked out before."""
+        shown = [str(pattern) for pattern in self._option("tags")]
+        for node, name in zip(nodes, names) if shown else ():
+            tags = node.get("tags", {})
+            self._set(name, {"pcluster_tags": _unsafe({key: tags[key] for key in tags if matches(key, shown)})})
 
     @staticmethod
     def _variables(node: Node) -> dict[str, Any]:

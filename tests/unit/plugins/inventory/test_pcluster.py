@@ -247,8 +247,17 @@ def test_strict(aws: Any, make: Any, listing: Make) -> None:
 
 def test_shown_tags(aws: Any, make: Any, listing: Make) -> None:
     tags = {"Team": "nlp", "Project": "x", "Owner": "y"}
-    found = listing(aws([make.instance(1, tags=tags)]), tags=["Team", "Pro*"])
-    assert found.variables("alpha-gpu-p5-00000001")["pcluster_tags"] == {"Team": "nlp", "Project": "x"}
+    expressions = {
+        "compose": {"owner": "pcluster_tags.Owner"},
+        "groups": {"of_y": "pcluster_tags.Owner == 'y'"},
+        "keyed_groups": [{"key": "pcluster_tags.Owner", "prefix": "owner"}],
+    }
+    found = listing(aws([make.instance(1, tags=tags)]), tags=["Team", "Pro*"], **expressions)
+    (host,) = found.hosts
+    assert found.variables(host)["pcluster_tags"] == {"Team": "nlp", "Project": "x"}
+    # Which tags hosts get does not matter to expressions.
+    assert found.variables(host)["owner"] == "y"
+    assert found.group("of_y") == found.group("owner_y") == [host]
 
 
 # Options
