@@ -51,8 +51,13 @@ options:
     description:
       - V(ec2) asks EC2 for the nodes of clusters.
       - V(node) makes no call to AWS. It lists C(localhost), in the groups of the ParallelCluster node on which it
-        runs, for a play that runs from CustomActions. Only O(root), O(compose), O(groups), O(keyed_groups) and
-        O(strict) matter to it.
+        runs, for a play that runs from CustomActions. Only O(root), O(tags), O(compose), O(groups), O(keyed_groups),
+        O(leading_separator) and O(strict) matter to it.
+      - A node does not know C(pcluster_private_ip), C(pcluster_private_dns), C(pcluster_public_ip),
+        C(pcluster_public_dns) and C(pcluster_launch_time). Of its tags it knows the C(Tags) of the cluster's
+        configuration and ParallelCluster's C(Name), C(parallelcluster:cluster-name), C(parallelcluster:node-type),
+        C(parallelcluster:version), C(parallelcluster:queue-name), C(parallelcluster:compute-resource-name),
+        C(parallelcluster:login-nodes-pool) and C(parallelcluster:login-nodes-pool-name).
     type: str
     choices: [ec2, node]
     default: ec2
@@ -345,7 +350,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         try:
             self._refuse_unknown(config)
             if self.get_option("source") == "node":
-                self.populate([local_node(self._option("root"))], Connection("none"), local=True)
+                asked = any(self.get_option(name) for name in ("compose", "groups", "keyed_groups", "tags"))
+                node = local_node(self._option("root"), self.display.warning if asked else None)
+                self.populate([node], Connection("none"), local=True)
                 return
             connection = self._connection()
             host_name_rules(self.get_option("hostnames"))  # mistakes in it come before any call

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import yaml
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _node
 
@@ -39,6 +41,8 @@ VARIABLES = (
     "gpu",
     "launch_time",
 )
+# What EC2 knows of a node, and the node's own files do not tell.
+EC2_ONLY = ("private_ip", "private_dns", "public_ip", "public_dns", "launch_time")
 NODE_TYPES = ("head", "login", "compute")
 TAG_OF_TYPE = {"head": "HeadNode", "login": "LoginNode", "compute": "Compute"}
 
@@ -50,6 +54,14 @@ TAG_RESOURCE = f"{TAG}compute-resource-name"
 TAG_POOLS = (f"{TAG}login-nodes-pool-name", f"{TAG}login-nodes-pool")
 TAG_ATTRIBUTES = f"{TAG}attributes"
 TAG_NETWORKING = f"{TAG}networking"
+TAG_VERSION = f"{TAG}version"
+# The tags of ParallelCluster's own that a node can tell.
+OWN_TAGS = ("Name", TAG_CLUSTER, TAG_TYPE, TAG_VERSION, TAG_QUEUE, TAG_RESOURCE, *TAG_POOLS)
+
+CLUSTER_CONFIG = "/opt/parallelcluster/shared/cluster-config.yaml"
+CLUSTER_CONFIG_OF_LOGIN = "/opt/parallelcluster/shared_login_nodes/cluster-config.yaml"
+CLOUD_INIT = "/run/cloud-init/instance-data.json"
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 # Instance families with NVIDIA GPUs, by name: p5.48xlarge, g6e.xlarge, gr6.4xlarge, p6-b200.48xlarge. g4ad has AMD's.
 _NVIDIA = re.compile(r"(p|g|gr)\d(?!ad\.)", re.ASCII)
@@ -172,8 +184,11 @@ class Reader:
         return [one_line(line) for line in lines]
 
 
-def local_node(root: str) -> Node:
-    """Return the node on which this runs, from its own files; InventoryError where there is no ParallelCluster."""
+def local_node(root: str, told: Callable[[str], None] | None = None) -> Node:
+    """Return the node on which this runs, from its own files; InventoryError where there is no ParallelCluster.
+
+    Where problems can be told, it has the tags that ParallelCluster has given its instance.
+    """
     tree = _node.Tree(root)
     facts = _node.read_node(root, run=lambda argv: None, tree=tree)
     if not facts["is_parallelcluster"]:
@@ -185,13 +200,12 @@ def local_node(root: str) -> Node:
         raise InventoryError(
             f"{_node.CFNCONFIG} under {root} names no cluster (stack_name), and neither does {_node.DNA}"
         )
-    spec = tree.mapping(_node.NODE_SPEC) or {}
-    dna = tree.mapping(_node.DNA) or {}
-    compute, cluster = spec.get("compute"), dna.get("cluster")
+    compute = _inner(tree.mapping(_node.NODE_SPEC), "compute")
     found = {
         "os": facts["os"]["name"],
-        "zone": compute.get("availability-zone") if isinstance(compute, dict) else None,
-        "pool": cluster.get("pool_name") if isinstance(cluster, dict) and facts["node_type"] == "login" else None,
+        "state": "running",
+        "zone": compute.get("availability-zone") or _inner(tree.mapping(CLOUD_INIT), "v1").get("availability_zone"),
+        "pool": _inner(tree.mapping(_node.DNA), "cluster").get("pool_name") if facts["node_type"] == "login" else None,
         "slurm_node": facts["node_name"] if facts["node_type"] == "compute" else None,
     }
     for key in (
@@ -210,4 +224,41 @@ def local_node(root: str) -> Node:
     node = {key: value for key, value in found.items() if value}
     node["efa"] = facts["efa"]["count"] > 0 or facts["efa"]["pci_count"] > 0
     node["gpu"] = facts["gpus"]["count"] > 0
+    if told:
+        node["tags"] = {**_own_tags(node), **_tags_of_cluster(tree, node, told)}
     return node
+
+
+def _inner(mapping: dict[str, Any] | None, name: str) -> dict[str, Any]:
+    found = (mapping or {}).get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _own_tags(node: Node) -> dict[str, str]:
+    kind = TAG_OF_TYPE[node["node_type"]]
+    values = (kind, node["cluster"], kind, *map(node.get, ("version", "queue", "compute_resource", "pool", "pool")))
+    return {name: value for name, value in zip(OWN_TAGS, values) if value}
+
+
+def _tags_of_cluster(tree: _node.Tree, node: Node, told: Callable[[str], None]) -> dict[str, str]:
+    """Return the cluster's Tags, over which those of the node's queue and of its compute resource go."""
+    path = CLUSTER_CONFIG_OF_LOGIN if node["node_type"] == "login" else CLUSTER_CONFIG
+    text = tree.read(path, required=True)
+    why = next((line for line in tree.problems if line.startswith(path)), f"{path} cannot be read")
+    config: Any = None
+    if text is not None:
+        why = f"{path} is no cluster's configuration"
+        try:
+            config = yaml.load(text, Loader=_Loader)
+        except yaml.YAMLError:
+            why = f"{path} is no YAML"
+    if not isinstance(config, dict):
+        told(f"{why}, so pcluster_tags lacks the Tags of the cluster's configuration")
+        return {}
+    queue = _named(_inner(config, "Scheduling").get("SlurmQueues"), node.get("queue"))
+    sections = (config, queue, _named(queue.get("ComputeResources"), node.get("compute_resource")))
+    return {tag["Key"]: str(tag["Value"]) for section in sections for tag in section.get("Tags") or ()}
+
+
+def _named(entries: Any, name: str | None) -> dict[str, Any]:
+    return next((entry for entry in entries or () if entry.get("Name") == name), {})

@@ -154,6 +154,7 @@ def test_local_compute_node(node_tree: Callable[[str], Path]) -> None:
         "slurm_node": "gpu-st-p5-1",
         "instance_id": "i-0bbbbbbbbbbbbbbbb",
         "instance_type": "p5.48xlarge",
+        "state": "running",
         "region": "us-east-2",
         "zone": "us-east-2b",
         "os": "ubuntu2404",
@@ -169,11 +170,34 @@ def test_local_head_and_login_nodes(node_tree: Callable[[str], Path]) -> None:
     head = nodes.local_node(str(node_tree("head-alinux2023")))
     assert (head["node_type"], head["os"], head["gpu"]) == ("head", "alinux2023", False)
     assert not {"queue", "slurm_node", "pool"} & set(head)
-    root = node_tree("login-ubuntu2404")
-    dna = root / "etc/chef/dna.json"
-    dna.write_text(dna.read_text().replace('"node_type"', '"pool_name": "people", "node_type"', 1))
-    login = nodes.local_node(str(root))
-    assert (login["node_type"], login["pool"]) == ("login", "people")
+    assert "zone" not in head
+    login = nodes.local_node(str(node_tree("login-ubuntu2404")))
+    assert (login["node_type"], login["pool"], login["zone"]) == ("login", "people", "us-east-2a")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (None, "/opt/parallelcluster/shared/cluster-config.yaml is missing"),
+        ("Tags: [", "/opt/parallelcluster/shared/cluster-config.yaml is no YAML"),
+        ("- no cluster", "/opt/parallelcluster/shared/cluster-config.yaml is no cluster's configuration"),
+    ],
+)
+def test_tags_that_a_node_cannot_read_are_said(node_tree: Callable[[str], Path], text: str | None, why: str) -> None:
+    root, told = node_tree("compute-gpu-ubuntu2404"), []
+    if text is not None:
+        (root / "opt/parallelcluster/shared").mkdir()
+        (root / "opt/parallelcluster/shared/cluster-config.yaml").write_text(text)
+    node = nodes.local_node(str(root), told.append)
+    assert told == [f"{why}, so pcluster_tags lacks the Tags of the cluster's configuration"]
+    assert node["tags"] == {
+        "Name": "Compute",
+        "parallelcluster:cluster-name": "alpha",
+        "parallelcluster:node-type": "Compute",
+        "parallelcluster:version": "3.16.1",
+        "parallelcluster:queue-name": "gpu",
+        "parallelcluster:compute-resource-name": "p5",
+    }
 
 
 def test_elsewhere_is_no_node(tmp_path: Path) -> None:

@@ -475,6 +475,127 @@ def test_source_node_groups(node_tree: Callable[[str], Path], listing: Make, tre
     assert listing(source="node", root=str(node_tree(tree))).group(group) == ["localhost"]
 
 
+CONFIG: dict[str, Any] = {
+    "Region": "us-east-2",
+    "Image": {"Os": "ubuntu2404"},
+    "HeadNode": {"InstanceType": "m6i.2xlarge", "Networking": {"SubnetId": "subnet-01234567"}},
+    "LoginNodes": {
+        "Pools": [
+            {
+                "Name": "people",
+                "InstanceType": "m6i.large",
+                "Count": 1,
+                "Networking": {"SubnetIds": ["subnet-01234567"]},
+            }
+        ]
+    },
+    "Scheduling": {
+        "Scheduler": "slurm",
+        "SlurmQueues": [
+            {
+                "Name": "gpu",
+                "Tags": [{"Key": "Team", "Value": "nlp"}, {"Key": "Purpose", "Value": "training"}],
+                "ComputeResources": [
+                    {
+                        "Name": "p5",
+                        "InstanceType": "p5.48xlarge",
+                        "MaxCount": 4,
+                        "Efa": {"Enabled": True},
+                        "Tags": [{"Key": "Purpose", "Value": "large training"}],
+                    },
+                    {"Name": "g6", "InstanceType": "g6.xlarge", "Tags": [{"Key": "Purpose", "Value": "tests"}]},
+                ],
+                "Networking": {"SubnetIds": ["subnet-01234567"]},
+            },
+            {
+                "Name": "cpu",
+                "Tags": [{"Key": "Team", "Value": "web"}],
+                "ComputeResources": [{"Name": "p5", "InstanceType": "c7i.large"}],
+                "Networking": {"SubnetIds": ["subnet-01234567"]},
+            },
+        ],
+    },
+    "Tags": [{"Key": "Team", "Value": "platform"}, {"Key": "Cost center", "Value": "17"}],
+}
+OWN: dict[str, Any] = {
+    "compose": {"speed": "'fast' if pcluster_instance_type is match('p5') else 'slow'", "where": "pcluster_zone"},
+    "groups": {
+        "trainers": "pcluster_tags.Team == 'nlp' and pcluster_gpu",
+        "shells": "pcluster_node_type == 'login' and pcluster_state == 'running'",
+        "fast-ones": "speed == 'fast'",
+    },
+    "keyed_groups": [
+        {"key": "pcluster_tags.Team", "prefix": "team", "parent_group": "teams"},
+        {"key": "pcluster_tags.Purpose | default('')", "prefix": "for", "default_value": "anything"},
+        {"key": "pcluster_tags['Cost center']", "prefix": "cost"},
+        {"key": "pcluster_tags['parallelcluster:queue-name']", "prefix": "q"},
+        {"key": "pcluster_tags['parallelcluster:version']", "prefix": "release"},
+        {"key": "pcluster_tags.Name", "separator": ""},
+        {"key": "[pcluster_os, pcluster_zone]"},
+        {"key": "pcluster_pool", "prefix": "pool"},
+    ],
+    "tags": ["Team", "Purpose"],
+}
+
+
+@pytest.mark.parametrize(
+    ("tree", "instance", "own"),
+    [
+        (
+            "head-ubuntu2404",
+            {"kind": "HeadNode", "InstanceType": "m6i.2xlarge", "tags": {}},
+            {"team_platform", "for_anything", "HeadNode", "_us_east_2a"},
+        ),
+        (
+            "login-ubuntu2404",
+            {
+                "kind": "LoginNode",
+                "InstanceType": "m6i.large",
+                "tags": {"parallelcluster:login-nodes-pool-name": "people"},
+            },
+            {"team_platform", "for_anything", "LoginNode", "_us_east_2a", "shells", "pool_people"},
+        ),
+        (
+            "compute-gpu-ubuntu2404",
+            {
+                "kind": "Compute",
+                "InstanceType": "p5.48xlarge",
+                "tags": {"Team": "nlp", "Purpose": "large training", "parallelcluster:networking": "EFA=true"},
+                "Placement": {"AvailabilityZone": "us-east-2b"},
+            },
+            {"team_nlp", "for_large_training", "Compute", "_us_east_2b", "trainers", "fast_ones", "q_gpu"},
+        ),
+    ],
+)
+def test_own_groups_are_the_same_by_push_and_on_the_node(
+    aws: Any, make: Any, listing: Make, node_tree: Callable[[str], Path], tree: str, instance: Any, own: set[str]
+) -> None:
+    """ParallelCluster tags instances with the cluster's Tags, over which those of queue and compute resource go."""
+    of_all = {
+        "Team": "platform",
+        "Cost center": "17",
+        "parallelcluster:attributes": "ubuntu2404, slurm, 3.16.1, x86_64",
+        "parallelcluster:version": "3.16.1",
+    }
+    options = {"Placement": {"AvailabilityZone": "us-east-2a"}, **instance, "tags": {**of_all, **instance["tags"]}}
+    pushed = listing(aws(us_east_2=[make.instance(1, **options)]), regions=["us-east-2"], **OWN)
+    root = node_tree(tree)
+    shared = "shared_login_nodes" if "login" in tree else "shared"
+    (root / "opt/parallelcluster" / shared).mkdir()
+    (root / "opt/parallelcluster" / shared / "cluster-config.yaml").write_text(yaml.safe_dump(CONFIG))
+    pulled = listing(source="node", root=str(root), **OWN)
+    assert pulled.warnings == []
+
+    def found(of: Any) -> tuple[set[str], dict[str, Any]]:
+        (host,) = of.hosts
+        variables = {name: of.variables(host).get(name) for name in ("speed", "where", "pcluster_tags")}
+        return {group.name for group in of.inventory.hosts[host].get_groups()}, variables
+
+    assert found(pulled) == found(pushed)
+    of_everyone = {"teams", "cost_17", "release_3_16_1", "_ubuntu2404"}
+    assert {name for name in found(pulled)[0] if not name.startswith("pcluster")} == {"all", *of_everyone, *own}
+
+
 def test_source_node_elsewhere(listing: Make, tmp_path: Path) -> None:
     with pytest.raises(AnsibleParserError, match="this is no ParallelCluster node; use 'source: ec2'"):
         listing(source="node", root=str(tmp_path))
