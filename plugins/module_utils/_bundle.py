@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,10 @@ FORMAT = 1
 ARCHIVE = "pcluster-postboot.tar.gz"
 SCRIPT = "bootstrap.sh"
 SUMS = "SHA256SUMS"
-_INVENTORIES = ("inventory/node.pcluster.yml", "inventory/image.yml")  # where the variables lie beside
+_NODE_INVENTORY = "inventory/node.pcluster.yml"  # where the variables lie beside
+_INVENTORIES = (_NODE_INVENTORY, "inventory/image.yml")
+_ENDINGS = ("", ".yml", ".yaml", ".json")  # of the files with variables that Ansible reads
+_GROUPS = ("all", "ungrouped", "pcluster(_.*)?")  # of nodes
 _DIGITS = 12  # of the archive's hash, in the bundle's name
 _LEVEL = 1  # nearly all of it is compressed already
 
@@ -47,6 +51,8 @@ class Request(NamedTuple):
     architectures: tuple[str, ...] = wheels.ARCHITECTURES
     group_vars: str | None = None
     inventories: tuple[str, ...] = ()
+    node_inventory: str = ""
+    node_groups: tuple[str, ...] = ()
     mirror: str | None = None
     mirror_files: tuple[str, ...] = ()
     check: bool = False
@@ -101,7 +107,7 @@ class _Sink(io.RawIOBase):
 
 def build(request: Request) -> Outcome:
     """Build the bundle, and put it where it stays."""
-    variables, warnings = read_variables(request.group_vars, request.inventories)
+    variables, warnings = read_variables(request.group_vars, request.inventories, request.node_groups)
     found = collection.read_collection(request.collection)
     store = wheels.Store(os.path.join(request.dest, ".wheels"))
     with _workplace(request) as folder:
@@ -201,6 +207,8 @@ def _members(
         members[f"inventory/group_vars/{name}"] = Member(content, 0o600)
     for name in _INVENTORIES:
         members[name] = Member(found.files[name].content)
+    if request.node_inventory:
+        members[_NODE_INVENTORY] = Member(found.files[_NODE_INVENTORY].content + request.node_inventory.encode())
     for name, file in found.files.items():
         members[f"ansible_collections/pcluster/postboot/{name}"] = Member(file.content, file.mode)
     for path in paths:
@@ -210,8 +218,13 @@ def _members(
     return members
 
 
-def read_variables(folder: str | None, inventories: Sequence[str]) -> tuple[Variables, list[str]]:
-    """Return the user's own variables, as they are, and what to know about them."""
+def read_variables(
+    folder: str | None, inventories: Sequence[str], groups: Sequence[str] = ()
+) -> tuple[Variables, list[str]]:
+    """Return the user's own variables, as they are, and what to know about them.
+
+    Of files there is only what nodes read, who are in the usual groups and in those of these regular expressions.
+    """
     warnings: list[str] = []
     if folder is None:
         beside = [_folder_of(source) for source in inventories if "," not in source]
@@ -230,12 +243,17 @@ def read_variables(folder: str | None, inventories: Sequence[str]) -> tuple[Vari
     if not os.path.isdir(folder):
         raise BundleError(f"publish_group_vars is {folder}, which is no directory; needed: one as beside an inventory")
     read: dict[str, bytes] = {}
+    others: set[str] = set()
     for top, folders, names in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             if not name.startswith(".") and not name.endswith("~"):  # Ansible passes over these too
                 path = os.path.join(top, name)
-                read[os.path.relpath(path, folder)] = _read(path)
+                below = os.path.relpath(path, folder)
+                if _of_nodes(below, groups):
+                    read[below] = _read(path)
+                else:
+                    others.add(below)
     locked = [f"{folder}/{name}{what}" for name in sorted(read) for what in _encrypted(read[name])]
     if locked:
         raise BundleError(
@@ -243,7 +261,20 @@ def read_variables(folder: str | None, inventories: Sequence[str]) -> tuple[Vari
             "node reads it by itself (AWS Secrets Manager or a file of the node, which the role's variables *_secret "
             "and *_file name), or publish_group_vars without it"
         )
+    if others:
+        warnings.append(
+            f"{folder}: not in the bundle, because a node is in no such group or reads no such file: "
+            f"{', '.join(sorted(others))}"
+        )
     return Variables(folder, read), warnings
+
+
+def _of_nodes(name: str, groups: Sequence[str]) -> bool:
+    """Say whether a node reads a file: by the group that it is for, and by its ending."""
+    first, *more = name.split("/")
+    group, ending = (first, "") if more else os.path.splitext(first)
+    known = any(re.fullmatch(pattern, group) for pattern in (*_GROUPS, *groups))
+    return known and ending in _ENDINGS and os.path.splitext(name)[1] in _ENDINGS
 
 
 def _encrypted(content: bytes) -> list[str]:

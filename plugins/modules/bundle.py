@@ -55,9 +55,26 @@ options:
       - A directory with the user's variables. Empty is none. What ansible-vault has encrypted is an error, because no
         node has the password.
       - By default the C(group_vars) beside one of O(inventories), if there is one.
+      - Of it the bundle has what a node reads, which are files for the groups C(all), C(ungrouped), C(pcluster) and
+        C(pcluster_*), and for those of the user's own that nodes are in. A warning names the others.
     type: str
   inventories:
-    description: The inventories that are in use.
+    description:
+      - The inventories that are in use. If the inventory plugin C(pcluster.postboot.pcluster) has a configuration among
+        them, its C(compose), C(groups), C(keyed_groups) and C(tags) go into the node's own inventory, so that these
+        groups hold there too. A warning names what asks for something that a node does not know.
+    type: list
+    elements: str
+    default: []
+  config:
+    description: The configuration of a cluster. A warning names the tags in expressions that it does not have.
+    type: path
+  node_inventory:
+    description: YAML that the node's own inventory has besides. It is worked out of O(inventories).
+    type: str
+    default: ""
+  node_groups:
+    description: Regular expressions of the user's own groups that nodes are in. They are worked out of O(inventories).
     type: list
     elements: str
     default: []
@@ -160,13 +177,18 @@ def main() -> None:
             "architectures": {"type": "list", "elements": "str", "default": architectures},
             "group_vars": {"type": "str"},
             "inventories": words,
+            "config": {"type": "path"},
+            "node_inventory": {"type": "str", "default": ""},
+            "node_groups": words,
             "mirror": {"type": "path"},
             "mirror_files": words,
         },
         supports_check_mode=True,
     )
     given: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in module.params.items()
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in module.params.items()
+        if key != "config"
     }
     for name, known in (("pythons", pythons), ("architectures", architectures)):
         if not given[name] or set(given[name]) - set(known):

@@ -358,6 +358,42 @@ def test_variables_beside_the_inventory(run_module: Run, given: dict[str, Any], 
     )
 
 
+def test_only_what_nodes_read_comes_along(
+    run_module: Run, given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("ansible.module_utils.basic.AnsibleModule.warn", lambda _self, text: told.append(text))
+    folder = tmp_path / "group_vars"
+    of_nodes = ["all/b.yml", "ungrouped.json", "pcluster", "pcluster_queue_gpu.yaml", "pcluster_gpu/deep/x"]
+    others = ["README", "all.md", "databases.yml", "pclusters.yml", "pcluster_a/notes.txt", "web/a.yml", "team_x.yml"]
+    for name in (*of_nodes, *others):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("$ANSIBLE_VAULT;1.1;AES256\n3362\n" if name in others[:4] else "a: 1\n")
+    wanted = {**given, "group_vars": str(folder)}
+
+    def variables(**more: Any) -> set[str]:
+        prefix = "inventory/group_vars/"
+        found = members(run_module(bundle, {**wanted, **more}))
+        return {name[len(prefix) :] for name in found if name.startswith(prefix)}
+
+    assert variables() == set(of_nodes)
+    because = "not in the bundle, because a node is in no such group or reads no such file: "
+    assert told == [f"{folder}: {because}{', '.join(sorted(others))}"]
+    told.clear()
+    assert variables(node_groups=["team_.*", "we"]) == {*of_nodes, "team_x.yml"}
+    assert told == [f"{folder}: {because}{', '.join(sorted(others[:-1]))}"]
+
+
+def test_the_nodes_own_inventory_has_the_users_groups(run_module: Run, given: dict[str, Any]) -> None:
+    plain = run_module(bundle, given)
+    text = "groups: {heads: pcluster_node_type == 'head'}\n"
+    result = run_module(bundle, {**given, "node_inventory": text})
+    name = "inventory/node.pcluster.yml"
+    assert content(result, name) == content(plain, name) + text.encode()
+    assert content(result, f"{SHARED}/{name}") == content(plain, name) == FILES[name].encode()
+    assert yaml.safe_load(content(result, name))["source"] == "node"
+
+
 VAULT = "!vault |\n        $ANSIBLE_VAULT;1.1;AES256\n        3362\n"
 
 
@@ -375,7 +411,7 @@ def test_what_is_encrypted_is_refused_before_anything_is_fetched(
 ) -> None:
     (tmp_path / "vars/all").mkdir(parents=True)
     (tmp_path / "vars/all/x.yml").write_text(text)
-    (tmp_path / "vars/plain.yml").write_text("a: 1\n")
+    (tmp_path / "vars/pcluster.yml").write_text("a: 1\n")
     for check in (True, False):
         failed = run_module(bundle, {**bare, "group_vars": str(tmp_path / "vars")}, check=check)
         where = ", ".join(f"{tmp_path}/vars/all/x.yml{name}" for name in names)
