@@ -6,12 +6,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible.module_utils.common.validation import check_type_path
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.pcluster.postboot.plugins.action.check_variables import read_roles
 from ansible_collections.pcluster.postboot.plugins.module_utils import _bundle
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _bundle_variables
+from ansible_collections.pcluster.postboot.plugins.plugin_utils import (
+    _bundle_inventory,
+    _bundle_variables,
+    _custom_actions,
+)
 
 display = Display()
 
@@ -26,13 +31,17 @@ class ActionModule(ActionBase):
         variables = task_vars or {}
         result: dict[str, Any] = super().run(tmp, variables)
         given = self._task.args
+        folder, sources, config = given.get("group_vars"), given.get("inventories") or [], given.get("config")
         try:
-            found, _warnings = _bundle.read_variables(given.get("group_vars"), given.get("inventories") or [])
-        except (_bundle.BundleError, OSError) as error:
+            cluster = _custom_actions.read(check_type_path(config)) if config else None
+            own = _bundle_inventory.read(sources, folder, cluster)
+            found, _warnings = _bundle.read_variables(folder, sources, own.groups)
+        except (_bundle.BundleError, _custom_actions.ConfigError, OSError) as error:
             return {**result, "failed": True, "msg": str(error)}
         errors, warnings = _bundle_variables.check(found.folder, found.files, read_roles())
         if errors:
             return {**result, "failed": True, "msg": "\n".join(errors)}
-        for line in warnings:
+        for line in (*own.warnings, *warnings):
             display.warning(line)
-        return {**result, **self._execute_module(task_vars=variables)}
+        args = {**given, "node_inventory": own.text, "node_groups": list(own.groups)}
+        return {**result, **self._execute_module(module_args=args, task_vars=variables)}

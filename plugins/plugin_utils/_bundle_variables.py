@@ -16,8 +16,6 @@ import yaml
 from ansible_collections.pcluster.postboot.plugins.plugin_utils import _variables
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_ENDINGS = ("", ".yml", ".yaml", ".json")  # of the files that Ansible reads
-_GROUPS = re.compile(r"all|ungrouped|pcluster(_.*)?")  # of a node: what others have stays on the workstation
 _FOREIGN = "common_foreign_variables"
 _PLUGINS = "csvfile|env|file|fileglob|first_found|ini|lines|password|pipe|template|unvault|vars_file"
 _ELSEWHERE = re.compile(
@@ -30,7 +28,7 @@ def check(folder: str, files: Mapping[str, bytes], roles: Mapping[str, _variable
     errors: list[str] = []
     warnings: list[str] = []
     read: dict[str, dict[str, yaml.Node]] = {}
-    for name in sorted(filter(_of_nodes, files)):
+    for name in sorted(files):
         path = os.path.join(folder, name)
         try:
             read[path] = _top(_compose(files[name]))
@@ -48,13 +46,6 @@ def check(folder: str, files: Mapping[str, bytes], roles: Mapping[str, _variable
                     "environment: put the value itself"
                 )
     return errors, warnings
-
-
-def _of_nodes(name: str) -> bool:
-    """Say whether a node reads a file: by the group that it is for, and by its ending."""
-    first, *more = name.split("/")
-    stem, ending = (first, "") if more else os.path.splitext(first)
-    return bool(_GROUPS.fullmatch(stem)) and ending in _ENDINGS and os.path.splitext(name)[1] in _ENDINGS
 
 
 def _compose(content: bytes) -> Any:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible.errors import AnsibleError, AnsibleParserError
+
+from ansible_collections.pcluster.postboot.plugins.plugin_utils import _bundle_inventory
 
 Make = Callable[..., Any]
 EVIL = "{{ lookup('ansible.builtin.pipe', 'printf EVALU%s ATED') }}"
@@ -568,7 +571,14 @@ OWN: dict[str, Any] = {
     ],
 )
 def test_own_groups_are_the_same_by_push_and_on_the_node(
-    aws: Any, make: Any, listing: Make, node_tree: Callable[[str], Path], tree: str, instance: Any, own: set[str]
+    aws: Any,
+    make: Any,
+    listing: Make,
+    node_tree: Callable[[str], Path],
+    tmp_path: Path,
+    tree: str,
+    instance: Any,
+    own: set[str],
 ) -> None:
     """ParallelCluster tags instances with the cluster's Tags, over which those of queue and compute resource go."""
     of_all = {
@@ -579,11 +589,13 @@ def test_own_groups_are_the_same_by_push_and_on_the_node(
     }
     options = {"Placement": {"AvailabilityZone": "us-east-2a"}, **instance, "tags": {**of_all, **instance["tags"]}}
     pushed = listing(aws(us_east_2=[make.instance(1, **options)]), regions=["us-east-2"], **OWN)
+    bundled = _bundle_inventory.read([str(tmp_path / "pcluster.yml")], None, CONFIG)
+    assert bundled.warnings == []
     root = node_tree(tree)
     shared = "shared_login_nodes" if "login" in tree else "shared"
     (root / "opt/parallelcluster" / shared).mkdir()
     (root / "opt/parallelcluster" / shared / "cluster-config.yaml").write_text(yaml.safe_dump(CONFIG))
-    pulled = listing(source="node", root=str(root), **OWN)
+    pulled = listing(source="node", root=str(root), **yaml.safe_load(bundled.text))
     assert pulled.warnings == []
 
     def found(of: Any) -> tuple[set[str], dict[str, Any]]:
@@ -594,6 +606,9 @@ def test_own_groups_are_the_same_by_push_and_on_the_node(
     assert found(pulled) == found(pushed)
     of_everyone = {"teams", "cost_17", "release_3_16_1", "_ubuntu2404"}
     assert {name for name in found(pulled)[0] if not name.startswith("pcluster")} == {"all", *of_everyone, *own}
+    # And the bundle has the variables of each of them.
+    for name in of_everyone | own:
+        assert any(re.fullmatch(pattern, name) for pattern in bundled.groups), name
 
 
 def test_source_node_elsewhere(listing: Make, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.pcluster.postboot.plugins.action import bundle, check_variables
 from ansible_collections.pcluster.postboot.plugins.plugin_utils import _bundle_variables
@@ -26,11 +27,6 @@ def test_a_misspelt_variable_is_named_with_its_file(name: str) -> None:
     errors, _warnings = check(**{name: '"node_exporter_versoin": "1"\n"mine": "2"\n'})
     path = f"/g/{name.replace('__', '/').replace('_dot_', '.')}"
     assert errors == [f"{path}: {WRONG}"]
-
-
-@pytest.mark.parametrize("name", ["webservers_dot_yml", "all_dot_md", "README", "pcluster__notes_dot_txt"])
-def test_what_no_node_reads_is_not_looked_at(name: str) -> None:
-    assert check(**{name: "node_exporter_versoin: 1\na: [\n"}) == ([], [])
 
 
 def test_what_belongs_to_something_else_is_left_alone() -> None:
@@ -88,8 +84,8 @@ class Action(bundle.ActionModule):
     def __init__(self, args: dict[str, Any]) -> None:
         self._task = type("Task", (), {"args": args, "async_val": 0, "check_mode": False, "diff": False})()
 
-    def _execute_module(self, *_args: Any, **_more: Any) -> dict[str, Any]:
-        return {"changed": True, "id": "built"}
+    def _execute_module(self, module_args: dict[str, Any], **_more: Any) -> dict[str, Any]:
+        return {"changed": True, "id": "built", "args": module_args}
 
 
 @pytest.fixture
@@ -108,9 +104,39 @@ def test_nothing_is_built_of_what_nodes_refuse(run: Any, tmp_path: Path, monkeyp
     failed = {"failed": True, "msg": f"{folder}/pcluster.yml: {WRONG}"}
     assert run(group_vars=str(folder)) == failed
     assert run(inventories=[str(tmp_path)]) == failed
-    assert run(group_vars="", inventories=[str(tmp_path)]) == run() == {"changed": True, "id": "built"}
+    assert run(group_vars="", inventories=[str(tmp_path)])["id"] == run()["id"] == "built"
     assert run(group_vars="/nowhere")["msg"].startswith("publish_group_vars is /nowhere, which is no directory")
     variables.write_text("a: '{{ inventory_dir }}'\n")
     assert told == []
     assert run(group_vars=str(folder))["id"] == "built"
     assert [line.split(" uses ")[0] for line in told] == [f"{variables}: a"]
+
+
+def test_own_groups_come_along_with_their_variables(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(bundle.display, "warning", told.append)
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/trainers.yml").write_text("node_exporter_versoin: 1\n")
+    config = tmp_path / "my.pcluster.yml"
+    given = {"inventories": [str(config)]}
+    assert run(**given)["args"] == {**given, "node_inventory": "", "node_groups": []}
+    groups = "groups: {trainers: 'pcluster_gpu', public: 'pcluster_public_ip is defined'}\n"
+    config.write_text(f"plugin: pcluster.postboot.pcluster\n{groups}")
+    assert run(**given) == {"failed": True, "msg": f"{tmp_path}/group_vars/trainers.yml: {WRONG}"}
+    (tmp_path / "group_vars/trainers.yml").write_text("node_exporter_version: '1'\n")
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text("HeadNode: {a: b}\nScheduling: {SlurmQueues: [{Name: q}]}\n")
+    result = run(**given, config=str(cluster))["args"]
+    assert result == {
+        **given,
+        "config": str(cluster),
+        **{key: result[key] for key in ("node_inventory", "node_groups")},
+    }
+    assert yaml.safe_load(result["node_inventory"]) == {"groups": {"trainers": "pcluster_gpu"}}
+    assert result["node_groups"] == ["trainers"]
+    assert [line.split(": ")[1] for line in told] == [
+        "left out of the node's inventory, because a node does not know what is in brackets"
+    ]
+    assert run(**given, config="/nowhere.yaml")["msg"].startswith("publish_config: ")
+    config.with_name("other.pcluster.yml").write_text(config.read_text().replace("gpu", "efa"))
+    assert "make different groups or variables" in run(inventories=[str(tmp_path)])["msg"]
