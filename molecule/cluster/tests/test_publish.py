@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -67,6 +68,7 @@ def test_a_node_gets_what_was_printed(on: On, published: subprocess.CompletedPro
     action = queue["CustomActions"]["OnNodeConfigured"]
     args = dict(zip(action["Args"][::2], action["Args"][1::2]))
     assert args["--budget"] == "900"
+    assert f"aws s3api put-bucket-policy --bucket {BUCKET} --policy " in published.stdout
     node, folder = on(NODE), "/tmp/published"
     node.check_output(f"mkdir -p {folder}")
     try:
@@ -82,6 +84,21 @@ def test_a_node_gets_what_was_printed(on: On, published: subprocess.CompletedPro
         node.check_output(f"cd {folder} && tar -xzOf pcluster-postboot.tar.gz bootstrap.sh | cmp - bootstrap.sh")
     finally:
         node.check_output(f"rm -rf {folder}")
+
+
+def test_a_cluster_whose_nodes_could_replace_the_bundles_is_refused(play: Play, s3: Any, tmp_path: Path) -> None:
+    before = times(s3)
+    queue = {"Name": "gpu", "Iam": {"S3Access": [{"BucketName": BUCKET, "EnableWriteAccess": True}]}}
+    config = tmp_path / "cluster.yaml"
+    config.write_text(
+        yaml.safe_dump({"HeadNode": {"InstanceType": "m5.large"}, "Scheduling": {"SlurmQueues": [queue]}})
+    )
+    options = {**OPTIONS, "publish_dir": str(tmp_path / "bundles"), "publish_config": str(config)}
+    result = play("-e", json.dumps(options), name="publish")
+    assert result.returncode != 0
+    assert f"queue gpu could write to s3://{BUCKET}/bundles/ by S3Access to {BUCKET}/* with" in result.stdout
+    # Before anything was built, or uploaded.
+    assert (times(s3), (tmp_path / "bundles").exists()) == (before, False)
 
 
 def test_nothing_is_uploaded_twice(play: Play, published: subprocess.CompletedProcess[str], s3: Any) -> None:
