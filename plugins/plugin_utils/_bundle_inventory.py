@@ -72,7 +72,12 @@ def _configuration(path: str) -> dict[str, Any]:
     """Return what counts of a file. The rest of it is passed over, as it may be encrypted."""
     try:
         with open(path, "rb") as stream:
-            top = yaml.compose(stream, Loader=yaml.SafeLoader)
+            content = stream.read()
+        if content.startswith(b"$ANSIBLE_VAULT;"):
+            raise BundleError(
+                f"{path} is encrypted as a whole; needed: its secrets alone, so that its groups can be read"
+            )
+        top = yaml.compose(content, Loader=yaml.SafeLoader)
         entries = {key.value: value for key, value in top.value} if isinstance(top, yaml.MappingNode) else {}
         loader = yaml.SafeLoader("")
         config: dict[str, Any] = {

@@ -195,3 +195,6 @@ def test_only_the_groups_are_read_of_a_file_with_secrets(tmp_path: Path) -> None
     path.write_text(f"plugin: {PLUGIN}\ngroups: [a]\n")
     with pytest.raises(BundleError, match=f"{path}: groups is no dict; needed: one, as for every inventory plugin"):
         _bundle_inventory.read([str(path)], None)
+    path.write_text("$ANSIBLE_VAULT;1.1;AES256\n3362\n")
+    with pytest.raises(BundleError, match=f"{path} is encrypted as a whole; needed: its secrets alone"):
+        _bundle_inventory.read([str(path)], None)
