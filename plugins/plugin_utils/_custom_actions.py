@@ -203,19 +203,24 @@ def sections(release: Release, wanted: Wanted, config: Mapping[str, Any] | None 
             "nodes that it held back; where a boot needs more time, set "
             "DevSettings/Timeouts/ComputeNodeBootstrapTimeout"
         )
-    for where, iam in _rights(result).items():
-        ways = list(rights.writers(iam, release.place))
-        if ways:
-            notes.append(
-                f"{where} can write to the bundles by {', '.join(ways)}, and publish_trusted_writers trusts it"
-            )
-    arns = {arn for iam in _rights(result).values() for arn in rights.policies(iam) if not rights.of_aws(arn)}
-    unseen = sorted(arn for arn in arns if arn != release.policy and not arn.endswith(f":policy/{_FORMER_POLICY}"))
+    return result, notes + _about_rights(_rights(result), release)
+
+
+def _about_rights(found: Mapping[str, Mapping[str, Any]], release: Release) -> list[str]:
+    """Return who is trusted with writing to the bundles, and what cannot be judged."""
+    notes = [
+        f"{where} can write to the bundles by {way}, and publish_trusted_writers trusts it"
+        for where, iam in found.items()
+        for way in rights.writers(iam, release.place)
+    ]
+    known = (release.policy_name, _FORMER_POLICY)
+    arns = {arn for iam in found.values() for arn in rights.policies(iam) if not rights.of_aws(arn)}
+    unseen = sorted(arn for arn in arns if arn.rpartition("/")[2] not in known)
     if unseen:
         notes.append(
             f"{', '.join(unseen)}: these must not allow writing to {release.resource}, which publish cannot see"
         )
-    return result, notes
+    return notes
 
 
 def refusals(release: Release, wanted: Wanted, config: Mapping[str, Any] | None = None) -> list[str]:
