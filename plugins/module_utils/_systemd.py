@@ -25,6 +25,7 @@ from typing import NamedTuple
 RUNNING = "/run/systemd/system"
 SYSUSERS = "/etc/sysusers.d"
 TMPFILES = "/etc/tmpfiles.d"
+LATE_TMPFILES = "/etc/pcluster-postboot/tmpfiles.d"
 SUFFIXES = (".service", ".socket", ".timer", ".path", ".mount", ".automount", ".target", ".slice")
 # How long a service must stay up before it counts as started: without an address to ask, and with one. The latter keeps
 # another process that already holds the port from answering for one that is about to fail on it, and is not waited for
@@ -84,6 +85,7 @@ class Request(NamedTuple):
     companions: dict[str, str | None] | None = None
     sysusers: str | None = None
     tmpfiles: str | None = None
+    tmpfiles_late: str | None = None
     state: str = "started"
     enabled: bool | None = None
     restart_on: tuple[str, ...] = ()
@@ -212,7 +214,7 @@ def _wanted_files(request: Request) -> dict[str, str | None]:
 
 
 def _companion_files(request: Request) -> dict[str, str | None]:
-    """Return the content of the units beside this one. They change nothing about its process."""
+    """Return the content of the units and drop-ins beside this one. They change nothing about its process."""
     return {
         os.path.join(request.directory, name): None if content is None else _with_newline(content)
         for name, content in (request.companions or {}).items()
@@ -257,9 +259,11 @@ def _as_wanted(line: str) -> bool:
 def _provide(request: Request, actions: list[str], diff: list[dict[str, str]]) -> None:
     """Make the users and directories that the unit needs, as systemd's own tools would at boot."""
     stem = request.name.rpartition(".")[0]
+    create = ["systemd-tmpfiles", "--create"]
     for content, folder, lacking, program, action in (
         (request.sysusers, SYSUSERS, _missing_accounts, ["systemd-sysusers"], "made-users"),
-        (request.tmpfiles, TMPFILES, _wrong_directories, ["systemd-tmpfiles", "--create"], "made-directories"),
+        (request.tmpfiles, TMPFILES, _wrong_directories, create, "made-directories"),
+        (request.tmpfiles_late, LATE_TMPFILES, _wrong_directories, create, "made-directories"),
     ):
         if content is None:
             continue
@@ -327,13 +331,21 @@ def validate(request: Request) -> None:
     if request.unit is not None and not request.unit.strip():
         raise UnitError(f"unit: the content for {name} is empty; leave it out where a package brings the unit")
     for companion in request.companions or {}:
-        if not re.fullmatch(r"[\w:.@\\-]+", companion, re.ASCII) or not companion.endswith(SUFFIXES):
+        unit, beside, dropin = companion.partition(".d/")
+        if not re.fullmatch(r"[\w:.@\\-]+", unit, re.ASCII) or not unit.endswith(SUFFIXES):
             raise UnitError(
-                f"companions: {companion!r} is no unit's name; expected one that ends in {', '.join(SUFFIXES)}"
+                f"companions: {companion!r} is no unit's name; expected one that ends in {', '.join(SUFFIXES)}, or a "
+                "drop-in such as demo.service.d/10-demo.conf"
             )
+        if beside:
+            _refuse_unread("companions", dropin)
     for dropin in request.dropins or {}:
-        if not re.fullmatch(r"[\w:@-][\w:.@-]*\.conf", dropin, re.ASCII):
-            raise UnitError(f"dropins: {dropin!r} would not be read by systemd; expected a name such as 10-path.conf")
+        _refuse_unread("dropins", dropin)
+
+
+def _refuse_unread(option: str, dropin: str) -> None:
+    if not re.fullmatch(r"[\w:@-][\w:.@-]*\.conf", dropin, re.ASCII):
+        raise UnitError(f"{option}: {dropin!r} would not be read by systemd; expected a name such as 10-path.conf")
 
 
 def _refuse_masked(request: Request, status: dict[str, str]) -> None:
@@ -359,14 +371,16 @@ def _verify(request: Request, status: dict[str, str], files: dict[str, str | Non
         for path, content in {**files, os.path.join(request.directory, request.name): unit}.items():
             if content is not None:
                 _write(os.path.join(folder, os.path.relpath(path, request.directory)), content)
-        own = [request.name, *(name for name, content in (request.companions or {}).items() if content is not None)]
+        beside = [name for name, content in (request.companions or {}).items() if content is not None]
+        own = [request.name, *(name for name in beside if "/" not in name)]
         done = _program("systemd-analyze", "--man=no", "verify", *(os.path.join(folder, name) for name in own))
     output = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     output = [line.replace(f"{folder}/", "") for line in output]
     name = f"(?:{'|'.join(map(re.escape, own))})"
     # What a package's own unit is told of is not this step's affair; only our drop-ins are.
     mark = rf"(^|[\s/]){name}(:|\.d/)" if request.unit is not None else rf"(^|[\s/]){name}\.d/"
-    complaints = [line for line in output if re.search(mark, line)]
+    marks = [mark, *(rf"(^|[\s/]){re.escape(name)}:" for name in beside)]
+    complaints = [line for line in output if re.search("|".join(marks), line)]
     if request.check:
         # On a fresh host the program and the units it needs come with tasks that check mode only foretells.
         complaints = [line for line in complaints if not re.search(r"not executable|not found|No such file", line)]

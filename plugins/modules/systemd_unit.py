@@ -35,8 +35,9 @@ options:
     default: {}
   companions:
     description:
-      - Content of further unit files by name, such as the service of a timer. They are written with the unit, and
-        neither enabled nor started. A value of V(null) removes that file.
+      - Content of further unit files by name, such as the service of a timer, and of drop-ins of other units, such as
+        V(network.target.d/10-demo.conf). They are written with the unit, and nothing of them is enabled or started. A
+        value of V(null) removes that file.
     type: dict
     default: {}
   sysusers:
@@ -48,6 +49,13 @@ options:
     description:
       - Directories that the unit needs, as lines of C(tmpfiles.d). They are kept in C(/etc/tmpfiles.d), so that those
         on a tmpfs come back after a boot, and made by C(systemd-tmpfiles) where a C(d) line's is not there as it says.
+    type: str
+  tmpfiles_late:
+    description:
+      - The same for directories on a disk that is mounted later than systemd applies C(tmpfiles.d), which would make
+        them below the mount point. They are kept in C(/etc/pcluster-postboot/tmpfiles.d/), under the name of the unit
+        with C(.conf) in the place of its suffix. The unit itself has to make them, by
+        C(systemd-tmpfiles --create) with that file.
     type: str
   state:
     description:
@@ -213,6 +221,7 @@ def main() -> None:
             "companions": {"type": "dict", "default": {}},
             "sysusers": {"type": "str"},
             "tmpfiles": {"type": "str"},
+            "tmpfiles_late": {"type": "str"},
             "state": {"type": "str", "choices": ["started", "stopped", "current", "present"], "default": "started"},
             "enabled": {"type": "bool"},
             "restart_on": {"type": "list", "elements": "path", "default": []},

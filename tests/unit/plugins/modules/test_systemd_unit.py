@@ -83,11 +83,11 @@ json.dump(state, open(path, "w"))
 """
 
 ANALYZE = """#!{python} -SE
-import os, sys
+import glob, os, sys
 path = sys.argv[-1]
 status = 0
-for file in [path, *sorted(os.path.join(path + ".d", name) for name in os.listdir(path + ".d"))
-             ] if os.path.isdir(path + ".d") else [path]:
+# The drop-ins of units that this one names are read too.
+for file in [path, *sorted(glob.glob(os.path.dirname(path) + "/*.d/*"))]:
     for number, line in enumerate(open(file), 1):
         if line.startswith("Bad"):
             print(f"{{file}}:{{number}}: Unknown key 'Bad' in section [Service], ignoring.", file=sys.stderr)
@@ -569,6 +569,9 @@ def test_a_file_s_mode_and_kind_are_set_right(host, tmp_path):
         ({"dropins": {"x": "y"}}, "dropins: 'x' would not be read by systemd"),
         ({"dropins": {".a.conf": "y"}}, "dropins: '.a.conf' would not be read by systemd"),
         ({"dropins": {"../a.conf": "y"}}, "dropins: '../a.conf' would not be read by systemd"),
+        ({"companions": {"demo": "y"}}, "companions: 'demo' is no unit's name"),
+        ({"companions": {"../x.service.d/a.conf": "y"}}, "companions: '../x.service.d/a.conf' is no unit's name"),
+        ({"companions": {"x.service.d/a": "y"}}, "companions: 'a' would not be read by systemd"),
     ],
 )
 def test_what_can_not_be_meant_is_refused(host, args, message):
@@ -619,7 +622,7 @@ def test_the_process_that_listens_itself_need_not_stay_first(host, web, monkeypa
 @pytest.fixture
 def provided(host, tmp_path, monkeypatch):
     """Systemd's tools for users and directories; `broken` in the home makes them do nothing."""
-    for name, constant in (("sysusers.d", "SYSUSERS"), ("tmpfiles.d", "TMPFILES")):
+    for name, constant in (("sysusers.d", "SYSUSERS"), ("tmpfiles.d", "TMPFILES"), ("late", "LATE_TMPFILES")):
         (tmp_path / name).mkdir()
         monkeypatch.setattr(_systemd, constant, str(tmp_path / name))
     host.program(
@@ -656,6 +659,18 @@ def test_users_and_directories_are_made_before_the_start(provided, tmp_path):
     assert folder.stat().st_mode & 0o777 == 0o750
 
 
+def test_directories_on_a_disk_that_is_mounted_late_are_not_in_tmpfiles_d(provided, tmp_path):
+    folder = tmp_path / "disk/state"
+    args = {"unit": UNIT, "tmpfiles_late": f"d {folder} 0750"}
+    assert provided.run(check=True, **args)["actions"] == provided.run(**args)["actions"]
+    assert folder.is_dir()
+    assert (tmp_path / "late/demo.conf").read_text() == f"d {folder} 0750\n"
+    assert not (tmp_path / "tmpfiles.d/demo.conf").exists()
+    assert provided.run(**args)["actions"] == []
+    folder.rmdir()
+    assert provided.run(**args)["actions"] == ["made-directories"]
+
+
 @pytest.mark.parametrize("kind", ["sysusers", "tmpfiles"])
 def test_what_systemd_s_tools_did_not_make_is_named(provided, tmp_path, kind):
     (tmp_path / "broken").touch()
@@ -679,6 +694,19 @@ def test_companions_come_with_the_unit(host):
     assert bad["msg"].startswith("unit: systemd would not take it as it is: demo.service:")
     assert host.run(**{**args, "companions": {"demo.service": None}})["actions"] == ["removed", "reloaded-daemon"]
     assert not (host.units / "demo.service").exists()
+
+
+def test_a_drop_in_of_another_unit_comes_with_the_unit(host):
+    dropin = "other.service.d/10-demo.conf"
+    args = {"unit": UNIT, "companions": {dropin: "[Service]\nType=oneshot\n"}}
+    assert host.run(**args)["actions"] == ["wrote", "enabled", "reloaded-daemon", "started"]
+    assert (host.units / dropin).read_text() == "[Service]\nType=oneshot\n"
+    assert host.run(**args)["actions"] == []
+    # It is none of this unit's files, so that its process is not older than they are.
+    assert host.run(**{**args, "companions": {dropin: "[Service]\n"}})["actions"] == ["wrote", "reloaded-daemon"]
+    bad = host.run(**{**args, "companions": {dropin: "[Service]\nBad=1\n"}})
+    assert bad["msg"].startswith(f"unit: systemd would not take it as it is: {dropin}:2:")
+    assert host.run(**{**args, "companions": {dropin: None}})["actions"] == ["removed", "reloaded-daemon"]
 
 
 def test_every_option_is_documented():
