@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import time
-from typing import Any
+from typing import Any, Callable
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._node_tree import Tree
 
@@ -17,6 +17,9 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._node_tree impor
 _NETWORK_TYPES = ("lustre", "nfs", "nfs4", "efs", "beegfs", "weka", "wekafs")
 _SCRATCH_PLACES = ("/opt/dlami/nvme", "/scratch", "/local_scratch")
 _TOUCH_SECONDS = 6.0
+# What sets up the disks of the instance store: ParallelCluster's unit, at every boot but the first, and the DLAMI's.
+_SETUP = ("setup-ephemeral.service", "dlami-nvme.service")
+_SETUP_SECONDS = 600.0
 
 
 def parse_mounts(text: str) -> list[dict[str, str]]:
@@ -139,6 +142,17 @@ def read_mounts(tree: Tree, wanted: list[dict[str, str | None]], seconds: float 
     found = [mount for path, mount in real.items() if path in paths or mount["type"] in _NETWORK_TYPES]
     missing = [path for path in paths if path not in real or path in tree.dead]
     return {"wanted": wanted, "found": sorted(found, key=lambda mount: mount["path"]), "missing": missing}
+
+
+def wait_for_setup(run: Callable[[list[str]], str | None], seconds: float = _SETUP_SECONDS) -> None:
+    """Wait while the disks of the instance store are set up: until then a node seems to have no scratch folder."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        # A unit that works has a process, and one that has yet to begin has a job.
+        said = run(["systemctl", "show", "--property=MainPID", "--property=Job", *_SETUP])
+        if not re.search("=[1-9]", said or ""):
+            return
+        time.sleep(1)
 
 
 def scratch(tree: Tree, named: list[str | None]) -> str | None:

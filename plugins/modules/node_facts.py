@@ -13,11 +13,14 @@ version_added: 0.1.0
 description:
   - Reads, in one task, who a node is in its cluster, what hardware it has, which file systems it should have and has,
     and which components are installed, and returns it as C(ansible_facts['pcluster']).
-  - It reads files only, apart from one C(rpm -q) on the systems that use rpm, and C(scontrol --version) where Slurm
-    brought no header. It never asks the network, the instance metadata service or C(setup).
+  - It reads files only, apart from one C(systemctl show), one C(rpm -q) on the systems that use rpm, and
+    C(scontrol --version) where Slurm brought no header. It never asks the network, the instance metadata service or
+    C(setup).
   - A file that is missing or malformed is named in the returned C(problems), and never ends the task.
   - Every shared file system that the cluster promises is asked for first, so that automounts happen. One that does
     not answer within 6 seconds is named in C(problems) and in C(mounts.missing), and nothing on it is read.
+  - While C(setup-ephemeral.service) or C(dlami-nvme.service) sets up the disks of the instance store, it waits, for 10
+    minutes at most.
 options:
   root:
     description:
@@ -264,7 +267,7 @@ ansible_facts:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _node
+from ansible_collections.pcluster.postboot.plugins.module_utils import _node, _node_storage
 
 
 def main() -> None:
@@ -277,6 +280,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
+    if module.params["root"] == "/":
+        _node_storage.wait_for_setup(_node.run_program)
     try:
         facts = _node.read_node_within(module.params["timeout"], module.params["root"], module.params["overrides"])
     except (ValueError, OSError, RuntimeError) as error:

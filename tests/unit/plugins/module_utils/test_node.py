@@ -548,3 +548,21 @@ def _timed(root):
     began = time.process_time()
     assert facts_of(root)["components"]["enroot"] == "4.2.1"
     return time.process_time() - began
+
+
+def test_disks_that_are_being_set_up_are_waited_for(monkeypatch):
+    # What systemctl prints of the first unit: it has yet to begin, it works, it has ended. The second one is not there.
+    said = [f"MainPID={pid}\nJob={job}\n\nMainPID=0\nJob=\n" for pid, job in (("0", "208"), ("268", ""), ("0", ""))]
+    pauses, asked = [], []
+    monkeypatch.setattr(_node_storage.time, "sleep", pauses.append)
+    _node_storage.wait_for_setup(lambda argv: (asked.append(argv), said.pop(0))[1])
+    assert said == []
+    assert len(pauses) == 2
+    assert asked[0][-2:] == ["setup-ephemeral.service", "dlami-nvme.service"]
+
+
+def test_disks_that_are_never_set_up_and_a_machine_without_systemd_are_not_waited_for(monkeypatch):
+    monkeypatch.setattr(_node_storage.time, "sleep", lambda seconds: None)
+    _node_storage.wait_for_setup(lambda argv: "MainPID=268\nJob=119\n", seconds=0.01)
+    monkeypatch.setattr(_node_storage.time, "sleep", lambda seconds: pytest.fail("waited"))
+    _node_storage.wait_for_setup(lambda argv: None)
