@@ -50,6 +50,7 @@ def apply(request: Request) -> Outcome:
     text, there = config.read(request.path)
     root = config.choose_root(request.data_root, settings, there, request.path, request.scratch)
     config.require_local(root, request.scratch, request.shared or {})
+    config.require_scratch(root, request.scratch)
     after = config.with_root(config.merged(there, settings), root)
     changed = after != there
 

@@ -19,6 +19,8 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._node_storage im
 DEFAULT_ROOT = "/var/lib/docker"
 CONTAINERD_ROOT = "/var/lib/containerd"
 MOUNTS = "/proc/self/mounts"
+# The role's, which is there where the data is on a scratch disk.
+DROPIN = "/etc/systemd/system/docker.service.d/10-scratch.conf"
 AUTO = "auto"
 # Docker's overlay2 works on none of these.
 _NETWORK_TYPES = {
@@ -162,6 +164,23 @@ def _require_local(path: str, subject: str, scratch: str | None, shared: dict[st
         raise DockerError(
             f"{subject}, on {kind} (mounted at {point}), where Docker's storage does not work; needed is a disk of "
             f"this node's own: set docker_data_root, for example to {scratch or '/scratch'}/docker"
+        )
+
+
+def require_scratch(root: Root, scratch: str | None) -> None:
+    """Refuse a data root whose scratch disk is not mounted: Docker would begin anew on the disk below it."""
+    if root.path is None or (scratch and _on(root.path, scratch)):
+        return
+    try:
+        with open(DROPIN, encoding="utf-8", errors="surrogateescape") as stream:
+            was = stream.read().splitlines()
+    except FileNotFoundError:
+        return
+    if f"RequiresMountsFor={root.path}" in was:
+        raise DockerError(
+            f"Docker's data is in {root.path}, on a scratch disk that is not mounted now (see 'journalctl -u "
+            "setup-ephemeral'); mount it, or set docker_data_root to where the data shall be, such as "
+            f"{DEFAULT_ROOT}"
         )
 
 

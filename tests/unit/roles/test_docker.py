@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,15 +28,27 @@ SYSTEMS = {
 
 @pytest.fixture
 def variables(repo: Path) -> Variables:
-    """variables(system, version, node_type, image_build, **more) returns a function that works out a variable."""
+    """variables(system, version, node_type, image_build, scratch, **more) returns a function that gives a variable."""
 
-    def make(system: str, version: str = "", node_type: str = "compute", image: bool = False, **more: Any) -> Any:
+    def make(
+        system: str,
+        version: str = "",
+        node_type: str = "compute",
+        image: bool = False,
+        scratch: Any = None,
+        **more: Any,
+    ) -> Any:
         everything: dict[str, Any] = {}
         for role in ("common", "docker"):
             for part in ("defaults", "vars"):
                 everything.update(yaml.safe_load((repo / "roles" / role / part / "main.yml").read_text()) or {})
         facts = {"os": SYSTEMS[system], "architecture": "x86_64", "node_type": node_type, "image_build": image}
-        everything.update(ansible_facts={"pcluster": facts}, __docker_config={"install": {"version": version}}, **more)
+        everything.update(
+            ansible_facts={"pcluster": {**facts, "scratch": scratch}},
+            __docker_config={"install": {"version": version}, "data_root": "/scratch/docker"},
+            ansible_search_path=[str(repo / "roles/docker")],
+            **more,
+        )
         trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
         templar = Templar(loader=DataLoader(), variables=trusted)
         return lambda name: templar.template(check_variables._trusted("{{ " + name + " }}"))
@@ -90,3 +103,55 @@ def test_packages_of_ones_own(variables: Variables) -> None:
 )
 def test_which_nodes_get_it(variables: Variables, node_type: str, image: bool, enabled: bool) -> None:
     assert variables("ubuntu", "", node_type, image)("docker_enabled") is enabled
+
+
+@pytest.mark.parametrize("scratch", [None, "/scratch", "/opt/dlami/nvme"])
+@pytest.mark.parametrize("node_type", ["head", "login", "compute"])
+def test_what_it_waits_for_at_boot(variables: Variables, node_type: str, scratch: str | None) -> None:
+    value = variables("ubuntu", node_type=node_type, scratch=scratch)
+    dropins, companions = value("__docker_dropins"), value("__docker_companions")
+    on_scratch, rules = scratch == "/scratch", node_type != "compute"
+    assert {name: text is not None for name, text in dropins.items()} == {
+        "10-scratch.conf": on_scratch,
+        "10-iptables.conf": rules,
+    }
+    assert sorted(companions) == [
+        *(["parallelcluster-iptables.service.d/10-docker.conf"] if rules else []),
+        *(["setup-ephemeral.service.d/10-postboot.conf"] if on_scratch else []),
+    ]
+    # After= means what it says only where the other unit has a type.
+    assert all("\nType=oneshot\n" in text for text in companions.values())
+    if rules:
+        assert "After=parallelcluster-iptables.service\n" in dropins["10-iptables.conf"]
+    if on_scratch:
+        lines = dropins["10-scratch.conf"].splitlines()
+        assert "After=setup-ephemeral.service dlami-nvme.service" in lines
+        assert "RequiresMountsFor=/scratch/docker" in lines  # docker_config reads this one
+
+
+def start(line: str, *names: str) -> subprocess.CompletedProcess[str]:
+    """Run an ExecStartPre, with other folders in the place of /scratch."""
+    command = line.removeprefix("ExecStartPre=/bin/sh -c '").removesuffix("'").replace("/scratch", names[0])
+    return subprocess.run(["/bin/sh", "-c", command], text=True, capture_output=True, check=False)
+
+
+def test_without_its_disk_it_says_so_and_does_not_start(variables: Variables, tmp_path: Path) -> None:
+    mounted, made = (
+        line
+        for line in variables("ubuntu", scratch="/scratch")("__docker_dropins")["10-scratch.conf"].splitlines()
+        if line.startswith("ExecStartPre=")
+    )
+    assert start(mounted, "/proc").returncode == 0
+    absent = start(mounted, str(tmp_path))
+    assert (absent.returncode, absent.stderr) == (
+        1,
+        f"No disk is mounted at {tmp_path}, where %n has its files: see journalctl -u setup-ephemeral -u dlami-nvme\n",
+    )
+    for _again in range(2):
+        assert start(made, str(tmp_path)).returncode == 0
+        assert (tmp_path / "docker").stat().st_mode & 0o777 == 0o710
+    (tmp_path / "docker").rename(tmp_path / "elsewhere")
+    (tmp_path / "docker").symlink_to("elsewhere")
+    refused = start(made, str(tmp_path))
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(f"{tmp_path}/docker has to be a folder of root: ")
