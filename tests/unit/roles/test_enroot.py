@@ -62,6 +62,62 @@ def test_containers_are_on_the_nodes_own_disk(variables: Variables) -> None:
     ]
 
 
+def rendered(repo: Path, value: Callable[[str], Any], name: str) -> list[str]:
+    """The lines of a template that are no comments."""
+    template = (repo / f"roles/enroot/templates/{name}").read_text()
+    words = (
+        "__enroot_directories",
+        "__enroot_on_scratch",
+        "__common_scratch_after",
+        "__common_scratch_mounted",
+        "enroot_temp_dir",
+    )
+    known = {word: check_variables._trusted(value(word)) for word in (*words, "ansible_facts")}
+    text = Templar(loader=DataLoader(), variables={**known, "ansible_managed": "x"}).template(
+        check_variables._trusted(template)
+    )
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+def test_nothing_is_made_on_the_scratch_disk_before_it_is_mounted(variables: Variables, repo: Path) -> None:
+    value = variables(scratch="/scratch")
+    assert rendered(repo, value, "tmpfiles.conf.j2") == [
+        "d /run/enroot 1777 root root -",
+        "e /scratch/enroot/tmp 1777 root root 10d",  # which makes nothing
+    ]
+    assert rendered(repo, value, "scratch.conf.j2") == [
+        "d /scratch/enroot 0755 root root -",
+        "d /scratch/enroot/data 1777 root root -",
+        "d /scratch/enroot/cache 1777 root root -",
+        "d /scratch/enroot/tmp 1777 root root -",
+    ]
+    unit = rendered(repo, value, "enroot-directories.service.j2")
+    assert "After=setup-ephemeral.service dlami-nvme.service" in unit
+    made = "ExecStart=systemd-tmpfiles --create /etc/tmpfiles.d/enroot-directories.conf"
+    assert unit[unit.index(value("__common_scratch_mounted")) + 1] == (
+        f"{made} /etc/pcluster-postboot/tmpfiles.d/enroot-directories.conf"
+    )
+
+    value = variables()
+    assert value("__enroot_on_scratch") == []
+    assert rendered(repo, value, "tmpfiles.conf.j2")[-1] == "d /var/lib/enroot/tmp 1777 root root 10d"
+    assert made in rendered(repo, value, "enroot-directories.service.j2")
+
+
+def test_directories_of_ones_own_on_the_scratch_disk(variables: Variables, repo: Path) -> None:
+    places = {
+        "enroot_data_dir": "/scratch/data",
+        "enroot_cache_dir": "/scratch/a/b/cache",
+        "enroot_temp_dir": "/scratch2/tmp",
+    }
+    value = variables(scratch="/scratch", **places)
+    assert [line.split()[1] for line in rendered(repo, value, "scratch.conf.j2")] == [
+        "/scratch/a/b",
+        "/scratch/data",
+        "/scratch/a/b/cache",
+    ]
+
+
 def test_enroot_conf(variables: Variables, repo: Path) -> None:
     settings = {
         "ENROOT_ROOTFS_WRITABLE": True,
