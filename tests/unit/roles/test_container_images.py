@@ -23,6 +23,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+
+from ansible_collections.pcluster.postboot.plugins.action import check_variables
 
 PROGRAM = Path(__file__).resolve().parents[3] / "roles/container_images/files/container_images.py"
 
@@ -1004,3 +1009,20 @@ def test_a_login_does_not_follow_a_redirection(head: Head) -> None:
     assert head.run() == 0
     basic = f"Basic {base64.b64encode(b'a:b').decode()}"
     assert Registry.asked[1:] == [("/v2/a/manifests/1", basic), ("/elsewhere", "")]
+
+
+@pytest.mark.parametrize(("scratch", "waits"), [("/scratch", True), ("/scr", False), (None, False)])
+def test_the_service_waits_for_the_disk_that_has_its_layers(repo: Path, scratch: str | None, waits: bool) -> None:
+    everything: dict[str, Any] = {"ansible_managed": "x"}
+    for role in ("common", "container_images"):
+        for part in ("defaults", "vars"):
+            everything.update(yaml.safe_load((repo / f"roles/{role}/{part}/main.yml").read_text()) or {})
+    everything.update(
+        ansible_facts={"pcluster": {"scratch": scratch, "node_type": "head", "mounts": {"found": []}}},
+        container_images_work_dir="/scratch/container-images",
+    )
+    trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
+    template = (repo / "roles/container_images/templates/container-images.service.j2").read_text()
+    unit = Templar(loader=DataLoader(), variables=trusted).template(check_variables._trusted(template))
+    assert ("\nAfter=setup-ephemeral.service dlami-nvme.service\nRequiresMountsFor=/scratch/" in unit) is waits
+    assert ("\n[Service]\nExecStartPre=/bin/sh -c 'mountpoint -q /scratch || {" in unit) is waits
