@@ -290,29 +290,24 @@ def judge_cut(last: str, progress: Mapping[str, Any], report: Mapping[str, Any],
     return Verdict(DONE, line, left=True, undone=undone)
 
 
-def give_back(report: Mapping[str, Any]) -> str:
-    """Do for a run that was stopped what it would have done at its end; return what went wrong."""
+def give_back(report: Mapping[str, Any], log: Log) -> None:
+    """Do for a run that was stopped what it would have done at its end; log what went wrong."""
     lock = _run.Lock()
     me = _run.Holder.of_process(os.getpid(), "pull")
     try:
         if not lock.take(me, 1800).taken:
-            return "another run holds the node"
+            log.write("another run holds the node")
+            return
         if report:
-            write_report(report)
+            os.makedirs(_run.STATE_DIR, mode=0o755, exist_ok=True)
+            text = json.dumps(_run.with_versions(dict(report)), indent=1, sort_keys=True) + "\n"
+            _run.write_atomically(os.path.join(_run.STATE_DIR, _run.REPORT), text, 0o644)
         _run_holds.Holds(_manager()).end()
     except (OSError, _run_holds.HoldError) as error:
-        return f"the packages that it held are released by the next run: {error}"
+        log.write(f"the packages that it held are released by the next run: {error}")
     finally:
         with contextlib.suppress(OSError):
             lock.release(me.run_id)
-    return ""
-
-
-def write_report(report: Mapping[str, Any]) -> None:
-    """Leave the report where site leaves it."""
-    os.makedirs(_run.STATE_DIR, mode=0o755, exist_ok=True)
-    text = json.dumps(_run.with_versions(dict(report)), indent=1, sort_keys=True) + "\n"
-    _run.write_atomically(os.path.join(_run.STATE_DIR, _run.REPORT), text, 0o644)
 
 
 def _manager() -> _run_holds.AptHolds | _run_holds.DnfHolds:
@@ -381,8 +376,8 @@ def site(args: argparse.Namespace, log: Log, phase: str, seconds: float | None) 
         ended = run(line, log, env, seconds, args.elapsed / 100, check)
     except Interrupted:
         progress = read(PROGRESS)
-        wrong = give_back(finish(progress, time.time(), "the run was asked to end", "stopped") if progress else {})
-        log.write(f"asked to end while {progress.get('component') or 'nothing'} was running. {wrong}".strip())
+        log.write(f"asked to end while {progress.get('component') or 'nothing'} was running")
+        give_back(finish(progress, time.time(), "the run was asked to end", "stopped") if progress else {}, log)
         raise
     if check:
         return Verdict(ended.code, f"check mode, nothing was changed: {ended.last}")
@@ -396,9 +391,7 @@ def site(args: argparse.Namespace, log: Log, phase: str, seconds: float | None) 
     verdict = judge_cut(ended.last, progress, report, args)
     if verdict.code and report:
         report.update(outcome="stopped", stopped={"component": progress.get("component"), "message": verdict.line})
-    wrong = give_back(report)
-    if wrong:
-        log.write(wrong)
+    give_back(report, log)
     return verdict
 
 
