@@ -175,6 +175,20 @@ def test_local_head_and_login_nodes(node_tree: Callable[[str], Path]) -> None:
     assert (login["node_type"], login["pool"], login["zone"]) == ("login", "people", "us-east-2a")
 
 
+def test_tags_that_the_user_has_not_set(node_tree: Callable[[str], Path]) -> None:
+    """ParallelCluster writes null where the user has none, and its own beside the user's."""
+    root, told = node_tree("compute-gpu-ubuntu2404"), []
+    (root / "opt/parallelcluster/shared").mkdir()
+    (root / "opt/parallelcluster/shared/cluster-config.yaml").write_text(
+        "Scheduling:\n  SlurmQueues:\n  - Name: gpu\n    Tags: null\n"
+        "    ComputeResources:\n    - Name: p5\n      Tags: null\n"
+        "Tags:\n- Key: parallelcluster:cluster-name\n  Value: alpha\n- Key: parallelcluster:version\n  Value: 3.16.1\n"
+    )
+    node = nodes.local_node(str(root), told.append)
+    assert set(node["tags"]) == {*nodes.OWN_TAGS} - {*nodes.TAG_POOLS}
+    assert told == []
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
