@@ -65,7 +65,7 @@ done < "$work/packages"
 
 tree=$work/named/usr libraries=$(cd "$work/needed/usr" && echo lib/*-linux-gnu)
 mkdir -p "$tree/$libraries"
-cp -a "$work/needed/usr/$libraries/." "$tree/$libraries"
+find "$work/needed/usr/$libraries" -maxdepth 1 -name '*.so*' -exec cp -a --target-directory="$tree/$libraries" {} +
 
 # A program's DT_RPATH, unlike DT_RUNPATH, holds for every library that it ever loads, and stands above the caller's LD_LIBRARY_PATH: Debian 13's loader
 # does not start with the C library of another release.

@@ -6,7 +6,7 @@ as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
 packages=(python3-venv openssh-client ca-certificates git mount)
 packages+=(gcc libc6-dev make gpg gpg-agent gpgv openssl zstd) # unit tests compile, sign and pack
-[ "${1:-}" = --sandbox ] && packages+=(podman runc netavark aardvark-dns iptables mmdebstrap jq)
+[ "${1:-}" = --sandbox ] && packages+=(podman runc netavark aardvark-dns iptables mmdebstrap patchelf jq)
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query --show --showformat '${Status}\n' "$package" 2> /dev/null | grep -q '^install ok installed$' || missing+=("$package")

@@ -13,6 +13,12 @@ log() { printf '%s  %s\n' "$(date +%T)" "$*" >&2; }
 have() { podman image exists "$1"; }
 hash_of() { cat "$@" | sha256sum | cut -c1-12; }
 
+debian13=$here/../../../scripts/debian13.sh
+# What Debian 12 has too old. Ubuntu 24.04 needs none of it: its Slurm is 23.11, its Python 3.12.
+# ParallelCluster 3.16 tells scontrol the nodes' instance ids, which Slurm takes from 23.02.5 on.
+slurm=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins libslurm-dev libpmix2t64)
+old_base() { [ "$VERSION_CODENAME $1" = "bookworm $base" ]; }
+
 # shellcheck source=/dev/null
 . /etc/os-release
 packages=$(grep -v '^#' "$here/packages.txt" | tr -s ' \n' ',' | sed 's/^,//; s/,$//')
@@ -39,8 +45,12 @@ build_base() {
 }
 
 build_node() {  # family base_image tag
+  local newer="$cache/newer"
   log "building $3"
-  podman build --quiet --build-arg BASE="$2" --build-arg FAMILY="$1" --tag "$3" --file "$here/Containerfile" "$here" > /dev/null
+  rm -rf "$newer" && mkdir "$newer"
+  if [ "$1" = ubuntu ] && old_base "$2"; then DESTDIR=$newer "$debian13" "$cache/debian13" /opt/slurm "${slurm[@]}" > /dev/null; fi
+  podman build --quiet --volume "$newer:/sandbox/newer:ro" --build-arg BASE="$2" --build-arg FAMILY="$1" --tag "$3" --file "$here/Containerfile" "$here" > /dev/null
+  rm -rf "$newer"
 }
 
 inputs=$(hash_of "$here/packages.txt" "$here/build.sh" /etc/os-release)
@@ -55,7 +65,7 @@ for family in ubuntu el; do
       el) from=docker.io/library/amazonlinux:2023 ;;
     esac
   fi
-  tag=localhost/postboot-$family:$( (echo "$from"; find "$here/Containerfile" "$here/setup.sh" "$here/rootfs" -type f | sort | xargs cat) | sha256sum | cut -c1-12)
+  tag=localhost/postboot-$family:$( (echo "$from"; find "$here/Containerfile" "$here/setup.sh" "$here/rootfs" "$debian13" -type f | sort | xargs cat) | sha256sum | cut -c1-12)
   have "$tag" || build_node "$family" "$from" "$tag"
   echo "$family=$tag"
 done

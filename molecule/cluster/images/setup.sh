@@ -34,6 +34,24 @@ move_slurm() {
   rm -rf /etc/slurm && ln -s /opt/slurm/etc /etc/slurm
 }
 
+# Debian 13's Slurm in place of Debian 12's, with its libraries below /opt/slurm/lib. build.sh has unpacked it.
+newer_slurm() {
+  local program libraries pmix
+  [ -d /sandbox/newer/opt/slurm ] || return 0
+  rm -rf /opt/slurm/{bin,sbin,lib,include} /usr/sbin/slurm* /usr/lib/*-linux-gnu/{slurm-wlm,libslurm*}
+  cp -a /sandbox/newer/opt/slurm /opt
+  libraries=$(echo /opt/slurm/lib/*-linux-gnu)
+  for program in slurmctld slurmd slurmstepd; do mv "/opt/slurm/sbin/$program-wlm" "/opt/slurm/sbin/$program"; done
+  mv "$libraries/slurm-wlm" /opt/slurm/lib/slurm
+  # Paths that are compiled in. The one of PMIx belongs to Debian 12's; what it becomes has to be of the same length.
+  ln -s /opt/slurm/sbin/slurmstepd /usr/sbin/slurmstepd
+  ln -s /opt/slurm/lib/slurm "$libraries/slurm-wlm"
+  ln -s /opt/slurm/lib/slurm "/usr/lib/${libraries##*/}/slurm-wlm"
+  ln -s "${libraries##*/}/pmix2" /opt/slurm/lib/pmix2
+  pmix=/usr/lib/${libraries##*/}/pmix2
+  LC_ALL=C sed -i "s#$pmix#/opt/slurm/lib$(printf "%$((${#pmix} - 19))s" | tr ' ' /)pmix2#g" /opt/slurm/lib/slurm/mpi_pmix_*.so /opt/slurm/lib/pmix2/lib/libpmix.so.*.*
+}
+
 users() {
   local user=$1 ordinary uid=1001
   id "$user" > /dev/null 2>&1 || useradd --create-home --shell /bin/bash --uid 1000 "$user"
@@ -79,6 +97,7 @@ services() {
 
 real_image && install_packages "$@"
 move_slurm
+newer_slurm
 if [ "$family" = ubuntu ]; then users ubuntu; else users ec2-user; fi
 real_image || identity
 services
