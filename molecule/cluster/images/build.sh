@@ -13,11 +13,14 @@ log() { printf '%s  %s\n' "$(date +%T)" "$*" >&2; }
 have() { podman image exists "$1"; }
 hash_of() { cat "$@" | sha256sum | cut -c1-12; }
 
-debian13=$here/../../../scripts/debian13.sh
-# What Debian 12 has too old. Ubuntu 24.04 needs none of it: its Slurm is 23.11, its Python 3.12.
-# ParallelCluster 3.16 tells scontrol the nodes' instance ids, which Slurm takes from 23.02.5 on.
+repository=$(realpath "$here/../../..")
+debian13=$repository/scripts/debian13.sh
+# ParallelCluster brings a Python of its own, which is newer than Debian 12's.
+python=(python3.13 python3.13-minimal python3-minimal libpython3.13-minimal libpython3.13-stdlib python3.13-venv python3-pip-whl)
+# Its release 3.16 tells scontrol the nodes' instance ids, which Slurm takes from 23.02.5 on; Debian 12 has 22.05.
 slurm=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins libslurm-dev libpmix2t64)
-old_base() { [ "$VERSION_CODENAME $1" = "bookworm $base" ]; }
+# The releases of ParallelCluster whose daemons the nodes have.
+declare -A daemons=([ubuntu]=3.16 [el]=3.13)
 
 # shellcheck source=/dev/null
 . /etc/os-release
@@ -30,31 +33,43 @@ host_sources() {
     awk -F'|' -v id="$ID" 'tolower($5) == id { print "deb " $2 " " $3 " " $4 }' | sort -u
 }
 
+# Unpacks Debian 13's packages below $newer, and prints where. Ubuntu 24.04 needs none: its Slurm is 23.11, its Python 3.12.
+newer=$cache/newer
+unpack_newer() {  # destination packages...
+  [ "$VERSION_CODENAME" != bookworm ] || DESTDIR=$newer "$debian13" "$cache/debian13" "$@"
+}
+
 build_base() {
-  local tag=$1 tar="$cache/base.tar" sources="$cache/sources.list"
+  local tag=$1 tar="$cache/base.tar" sources="$cache/sources.list" home hooks=()
   host_sources > "$sources"
   [ -s "$sources" ] || { log "no $ID repository in this machine's apt: run apt-get update"; exit 1; }
   log "building $tag from $PRETTY_NAME (about two minutes, once)"
-  # shellcheck disable=SC2016  # the hook's $1 is mmdebstrap's
+  rm -rf "$newer"
+  home=$(unpack_newer /opt/parallelcluster/pyenv/versions/%v "${python[@]}")
+  # shellcheck disable=SC2016  # the hooks' $1 is mmdebstrap's
+  [ -z "$home" ] || hooks+=(--customize-hook="copy-in $newer/opt /" --customize-hook='chroot "$1" '"$home/bin/python3 -m compileall -q $home/lib")
+  # shellcheck disable=SC2016
   mmdebstrap --variant=apt --include="$packages" --aptopt='Acquire::Languages "none"' \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
-    --customize-hook='rm -f "$1"/etc/machine-id "$1"/etc/ssh/ssh_host_*' \
+    "${hooks[@]}" --customize-hook='rm -f "$1"/etc/machine-id "$1"/etc/ssh/ssh_host_*' \
     "$VERSION_CODENAME" "$tar" - < "$sources" > "$cache/base.log" 2>&1 || { tail -20 "$cache/base.log" >&2; exit 1; }
   podman import --quiet --message "packages of $PRETTY_NAME" "$tar" "$tag" > /dev/null
-  rm -f "$tar"
+  rm -rf "$tar" "$newer"
 }
 
 build_node() {  # family base_image tag
-  local newer="$cache/newer"
   log "building $3"
   rm -rf "$newer" && mkdir "$newer"
-  if [ "$1" = ubuntu ] && old_base "$2"; then DESTDIR=$newer "$debian13" "$cache/debian13" /opt/slurm "${slurm[@]}" > /dev/null; fi
-  podman build --quiet --volume "$newer:/sandbox/newer:ro" --build-arg BASE="$2" --build-arg FAMILY="$1" --tag "$3" --file "$here/Containerfile" "$here" > /dev/null
+  if [ "$1 $2" = "ubuntu $base" ]; then unpack_newer /opt/slurm "${slurm[@]}" > /dev/null; fi
+  "$repository/.venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: --dest "$cache/wheels" \
+    --requirement "$repository/requirements/cookbook.txt" --requirement "$repository/requirements/daemons-${daemons[$1]}.txt" 2> "$cache/wheels.log" ||
+    { cat "$cache/wheels.log" >&2; exit 1; }
+  podman build --quiet --volume "$newer:/sandbox/newer:ro" --volume "$cache/wheels:/sandbox/wheels:ro" --volume "$repository:/sandbox/repository:ro" \
+    --build-arg BASE="$2" --build-arg FAMILY="$1" --build-arg DAEMONS="${daemons[$1]}" --tag "$3" --file "$here/Containerfile" "$here" > /dev/null
   rm -rf "$newer"
 }
 
-inputs=$(hash_of "$here/packages.txt" "$here/build.sh" /etc/os-release)
-base=localhost/postboot-base:$inputs
+base=localhost/postboot-base:$(hash_of "$here/packages.txt" "$here/build.sh" "$debian13" /etc/os-release)
 have "$base" || build_base "$base"
 echo "base=$base"
 for family in ubuntu el; do
@@ -65,7 +80,8 @@ for family in ubuntu el; do
       el) from=docker.io/library/amazonlinux:2023 ;;
     esac
   fi
-  tag=localhost/postboot-$family:$( (echo "$from"; find "$here/Containerfile" "$here/setup.sh" "$here/rootfs" "$debian13" -type f | sort | xargs cat) | sha256sum | cut -c1-12)
+  inputs=("$here/Containerfile" "$here/setup.sh" "$here/rootfs" "$repository"/requirements/{cookbook,"daemons-${daemons[$family]}"}.txt)
+  tag=localhost/postboot-$family:$( (echo "$from"; find "${inputs[@]}" -type f | sort | xargs cat) | sha256sum | cut -c1-12)
   have "$tag" || build_node "$family" "$from" "$tag"
   echo "$family=$tag"
 done

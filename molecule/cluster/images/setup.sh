@@ -10,7 +10,7 @@ install_packages() {  # only on a registry's image; the look-alike's packages ar
     apt-get update -q
     grep -v '^#' "$2" | tr ' ' '\n' | grep -vE '^(python3-dnf|dnf|rpm|nginx-light|createrepo-c|docker-registry|init|awscli)$' | DEBIAN_FRONTEND=noninteractive xargs apt-get install -q -y --no-install-recommends
   else
-    dnf install -y systemd dbus python3 openssh-server sudo iproute iptables procps-ng psmisc pciutils kmod ca-certificates jq less unzip xz zstd tar awscli-2 \
+    dnf install -y systemd dbus python3 python3.11 openssh-server sudo iproute iptables procps-ng psmisc pciutils kmod ca-certificates jq less unzip xz zstd tar awscli-2 \
       gcc make squashfs-tools parallel pigz gawk util-linux ncurses shadow-utils
   fi
 }
@@ -50,6 +50,24 @@ newer_slurm() {
   ln -s "${libraries##*/}/pmix2" /opt/slurm/lib/pmix2
   pmix=/usr/lib/${libraries##*/}/pmix2
   LC_ALL=C sed -i "s#$pmix#/opt/slurm/lib$(printf "%$((${#pmix} - 19))s" | tr ' ' /)pmix2#g" /opt/slurm/lib/slurm/mpi_pmix_*.so /opt/slurm/lib/pmix2/lib/libpmix.so.*.*
+}
+
+# ParallelCluster's own Python, which a look-alike's base has, with the environments that the cookbook makes below it.
+parallelcluster_python() {
+  local top=/opt/parallelcluster/pyenv/versions uv=/sandbox/repository/.venv/bin/uv python name
+  if real_image; then
+    python=$(type -P python3.12 || type -P python3.11)
+    name=$("$python" -c 'import platform; print(platform.python_version())')
+    mkdir -p "$top/$name/bin" && ln -s "$python" "$top/$name/bin/python3"
+  fi
+  top=$(echo $top/*)
+  for name in node cookbook; do
+    python=$top/envs/${name}_virtualenv/bin/python
+    $uv venv --quiet --no-config --offline --python "$top/bin/python3" "${python%/bin/*}"
+    $uv pip install --quiet --no-config --offline --no-index --find-links /sandbox/wheels --compile-bytecode --python "$python" \
+      --require-hashes --requirement "/sandbox/repository/requirements/${name/node/daemons-$1}.txt"
+  done
+  rm -rf ~/.cache/uv
 }
 
 users() {
@@ -98,6 +116,7 @@ services() {
 real_image && install_packages "$@"
 move_slurm
 newer_slurm
+parallelcluster_python "$3"
 if [ "$family" = ubuntu ]; then users ubuntu; else users ec2-user; fi
 real_image || identity
 services
