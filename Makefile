@@ -81,8 +81,9 @@ docs: | setup  ## Render the roles' README tables from their argument specs
 	@$(ENV) python scripts/render_role_docs.py
 
 lock: | setup  ## Resolve requirements/*.in anew
-	@for name in dev uv node cookbook daemons-3.13 daemons-3.16; do $(ENV) uv pip compile --quiet --universal --python-version 3.11 \
-	  --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' requirements/$$name.in --output-file requirements/$$name.txt; done
+	@for name in dev uv node cookbook daemons-3.13 daemons-3.16 parallelcluster-3.13 parallelcluster-3.16; do $(ENV) uv pip compile --quiet --universal \
+	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' requirements/$$name.in \
+	  --output-file requirements/$$name.txt; done
 
 clean: sandbox-down  ## Remove the sandbox, its cached images, and .venv
 	@$(SANDBOX) purge

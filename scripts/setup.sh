@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Prepares .venv and, with --sandbox, the programs that the sandbox needs. Does nothing that is done already.
+# Prepares .venv and, with --sandbox, what the sandbox needs: programs, and an environment for each ParallelCluster.
+# Does nothing that is done already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
 packages=(python3-venv openssh-client ca-certificates git mount)
 packages+=(gcc libc6-dev make gpg gpg-agent gpgv openssl zstd) # unit tests compile, sign and pack
-[ "${1:-}" = --sandbox ] && packages+=(podman runc netavark aardvark-dns iptables mmdebstrap patchelf jq)
+[ "${1:-}" = --sandbox ] && packages+=(podman runc netavark aardvark-dns iptables mmdebstrap patchelf jq nodejs)
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query --show --showformat '${Status}\n' "$package" 2> /dev/null | grep -q '^install ok installed$' || missing+=("$package")
@@ -17,22 +18,50 @@ if [ ${#missing[@]} -gt 0 ]; then
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"
 fi
 
+# Whether the environment $1 is not yet what the lock files after it say.
+outdated() {
+  local at=$1
+  shift
+  stamp=$(cat "$@" "$0" | sha256sum | cut -d' ' -f1)
+  [ "$(cat "$at/.stamp" 2> /dev/null)" != "$stamp" ]
+}
+
+# Makes the environment $1 hold exactly what the lock files after it say.
+synchronise() {
+  local at=$1 option value
+  shift
+  # uv does not read pip's configuration; the index that this machine uses is passed on.
+  for option in index-url extra-index-url; do
+    value=$(.venv/bin/pip config get "global.$option" 2> /dev/null || .venv/bin/pip config get "install.$option" 2> /dev/null || true)
+    case $option:$value in
+      *:) ;;
+      index-url:*) export UV_DEFAULT_INDEX=$value ;;
+      extra-index-url:*) : ;; # every package of the lock is found in the index itself
+    esac
+  done
+  .venv/bin/uv pip sync --quiet --python "$at/bin/python" --require-hashes "$@"
+}
+
 # The collection must be reachable as ansible_collections/pcluster/postboot, and Python's packages are those of the lock files.
-stamp=$(cat requirements/{dev,uv}.txt "$0" | sha256sum | cut -d' ' -f1)
-[ "$(cat .venv/.stamp 2> /dev/null)" = "$stamp" ] && exit 0
-echo "preparing .venv"
-/usr/bin/python3 -m venv --clear .venv
-.venv/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/uv.txt
-# uv does not read pip's configuration; the index that this machine uses is passed on.
-for option in index-url extra-index-url; do
-  value=$(.venv/bin/pip config get "global.$option" 2> /dev/null || .venv/bin/pip config get "install.$option" 2> /dev/null || true)
-  case $option:$value in
-    *:) ;;
-    index-url:*) export UV_DEFAULT_INDEX=$value ;;
-    extra-index-url:*) : ;; # every package of the lock is found in the index itself
-  esac
+if outdated .venv requirements/{dev,uv}.txt; then
+  echo "preparing .venv"
+  /usr/bin/python3 -m venv --clear .venv
+  .venv/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/uv.txt
+  synchronise .venv requirements/{dev,uv}.txt
+  mkdir -p .venv/collections/ansible_collections/pcluster
+  ln -sfn ../../../.. .venv/collections/ansible_collections/pcluster/postboot
+  echo "$stamp" > .venv/.stamp
+fi
+[ "${1:-}" = --sandbox ] || exit 0
+
+# ParallelCluster itself: an environment for each version, whose packages exclude each other.
+for lock in requirements/parallelcluster-*.txt; do
+  environment=.sandbox/cache/parallelcluster-$(sed -n 's/^aws-parallelcluster==\([0-9.]*\).*/\1/p' "$lock")
+  if outdated "$environment" "$lock"; then
+    echo "preparing $environment"
+    as_root install --directory --owner "$(id -u)" "$environment"
+    /usr/bin/python3 -m venv --clear --without-pip "$environment"
+    synchronise "$environment" "$lock"
+    echo "$stamp" > "$environment/.stamp"
+  fi
 done
-.venv/bin/uv pip sync --quiet --python .venv/bin/python --require-hashes requirements/dev.txt requirements/uv.txt
-mkdir -p .venv/collections/ansible_collections/pcluster
-ln -sfn ../../../.. .venv/collections/ansible_collections/pcluster/postboot
-echo "$stamp" > .venv/.stamp
