@@ -1,0 +1,319 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026 The pcluster.postboot contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What ParallelCluster itself tells the nodes of a cluster of the sandbox, as plain files: see README.md.
+
+`synthesize.py --topology FILE --cluster NAME --out FOLDER [--overrides FILE]` prints one line when something changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import email
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from account import Account
+from resolver import Stack, Unresolved
+
+HERE = Path(__file__).resolve().parent
+CACHE = HERE.parents[2] / ".sandbox/cache"
+SOURCES = ("account.py", "resolver.py", "synthesize.py", "upstream.py")
+ON_NODES = "cluster-config-with-implied-values.yaml"  # the artifact that the nodes know as cluster-config.yaml
+TEMPLATE = "templates/aws-parallelcluster.cfn.yaml"
+IMAGE_SIZE = 40  # GiB
+TIMEOUT = re.compile(r"^\s*timeout (\d+) \S+/bootstrap\.sh", re.MULTILINE)
+
+
+def configuration(topology: Mapping[str, Any], name: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The cluster's configuration, as a user would write it."""
+    cluster, account = topology["clusters"][name], Account(topology, name)
+    nodes = list(cluster["nodes"].values())
+    head = next(node for node in nodes if node["type"] == "HeadNode")
+    found: dict[str, Any] = {
+        "Region": account.region,
+        "Image": {"Os": cluster["os"]},
+        "HeadNode": {"InstanceType": head["instance_type"], "Networking": {"SubnetId": account.subnet}},
+        "Scheduling": {
+            "Scheduler": "slurm",
+            "SlurmQueues": [queue(each, account) for each in cluster["queues"]],
+        },
+        "SharedStorage": [
+            {
+                "Name": "fsx",
+                "StorageType": "FsxLustre",
+                "MountDir": "/fsx",
+                "FsxLustreSettings": {"FileSystemId": account.file_system},
+            }
+        ],
+    }
+    login = [node for node in nodes if node["type"] == "LoginNode"]
+    if login:
+        pools = {node["pool"]: node["instance_type"] for node in login}
+        found["LoginNodes"] = {
+            "Pools": [
+                {
+                    "Name": pool,
+                    "InstanceType": instance_type,
+                    "Count": sum(node["pool"] == pool for node in login),
+                    "Networking": {"SubnetIds": [account.subnet]},
+                }
+                for pool, instance_type in pools.items()
+            ]
+        }
+    merged: dict[str, Any] = merge(found, overrides)
+    return merged
+
+
+def queue(given: Mapping[str, Any], account: Account) -> dict[str, Any]:
+    resource = {
+        "Name": given["compute_resource"],
+        "InstanceType": given["instance_type"],
+        "MinCount": given["min"],
+        "MaxCount": given["max"],
+    }
+    networking: dict[str, Any] = {"SubnetIds": [account.subnet]}
+    if given.get("efa"):
+        resource["Efa"] = {"Enabled": True}
+        networking["PlacementGroup"] = {"Enabled": True}  # ParallelCluster wants it said, with EFA
+    return {"Name": given["name"], "Networking": networking, "ComputeResources": [resource]}
+
+
+def merge(there: Any, ours: Any) -> Any:
+    """Put `ours` over what is there: key by key, and what has a Name over what has the same Name."""
+    if isinstance(there, dict) and isinstance(ours, Mapping):
+        return {**there, **{key: merge(there.get(key), value) for key, value in ours.items()}}
+    if isinstance(there, list) and isinstance(ours, list) and all("Name" in each for each in [*there, *ours]):
+        named = {each["Name"]: each for each in there}
+        for each in ours:
+            named[each["Name"]] = merge(named.get(each["Name"]), each)
+        return list(named.values())
+    return ours
+
+
+def stacks(account: Account, result: Mapping[str, Any]) -> tuple[Stack, list[Stack]]:
+    """The cluster's stack, and those that are nested in it."""
+    name, objects = account.cluster, result["objects"]
+    template = yaml.safe_load(objects[TEMPLATE])
+    root = Stack(name, template, result["parameters"], account.pseudo(name), account)
+    for logical, resource in root.resources("AWS::CloudFormation::Stack").items():
+        where = (name, "Resources", logical, "Properties")
+        url = root.text(resource["Properties"]["TemplateURL"], (*where, "TemplateURL"))
+        key = url.split(f"/{result['bucket']}/{result['directory']}/", 1)[1]
+        inner = account.nested(name, logical)
+        parameters = root.resolve(resource["Properties"].get("Parameters", {}), (*where, "Parameters"))
+        root.nested[logical] = Stack(inner, json.loads(objects[key]), parameters, account.pseudo(inner), account)
+    return root, [root, *root.nested.values()]
+
+
+def written_files(user_data: str) -> dict[str, str]:
+    """The files that cloud-init writes by this user data."""
+    files = {}
+    for part in email.message_from_string(user_data).walk():
+        if part.get_content_type() == "text/cloud-config":
+            for file in yaml.safe_load(str(part.get_payload())).get("write_files", []):
+                files[file["path"]] = file["content"]
+    return files
+
+
+def acceptable(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The launch template's data without what moto refuses, and EC2 does not mind.
+
+    That is a tag that stands there twice with one value; instance store by its virtual name, which an instance with
+    NVMe does not heed; and a root volume without a size, for which EC2 takes the image's.
+    """
+    volumes = [each for each in data["BlockDeviceMappings"] if "Ebs" in each]
+    tags = data.get("TagSpecifications", [])
+    return {
+        **data,
+        "BlockDeviceMappings": [{**each, "Ebs": {"VolumeSize": IMAGE_SIZE, **each["Ebs"]}} for each in volumes],
+        "TagSpecifications": [
+            {**each, "Tags": [{"Key": key, "Value": value} for key, value in plain(each["Tags"]).items()]}
+            for each in tags
+        ],
+    }
+
+
+def launch(properties: dict[str, Any]) -> dict[str, Any]:
+    """A launch template as ec2:CreateLaunchTemplate takes it, and what its instances read from it."""
+    data = properties["LaunchTemplateData"]
+    text = base64.b64decode(data["UserData"]).decode()
+    found: dict[str, Any] = {"launch_template_data": acceptable(data), "user_data": text}
+    if "LaunchTemplateName" in properties:
+        found["launch_template_name"] = properties["LaunchTemplateName"]
+    tags = [each["Tags"] for each in data.get("TagSpecifications", []) if each["ResourceType"] == "instance"]
+    found["tags"] = {key: value for each in tags for key, value in plain(each).items()}
+    limit = TIMEOUT.search(text)
+    if limit:
+        found["timeout"] = int(limit[1])
+    for path, content in written_files(text).items():
+        if path.endswith(("/dna.json", "/extra.json")):
+            found[Path(path).stem] = json.loads(content)
+    return found
+
+
+def cluster_of(account: Account, result: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """cluster.json."""
+    root, every = stacks(account, result)
+    found: dict[str, Any] = {
+        "cluster": account.cluster,
+        "parallelcluster": result["version"],
+        "account": {**vars(account), "image_name": result["image_name"]},
+        "stack": {"name": account.cluster, "id": account.stack_id(account.cluster), "tags": plain(result["tags"])},
+        "artifacts": {"bucket": result["bucket"], "directory": result["directory"]},
+        "log_group": root.properties("CloudWatchLogGroup")["LogGroupName"],
+        "dynamodb_tables": [root.properties(name) for name in root.resources("AWS::DynamoDB::Table")],
+        "head": head_of(root, result),
+        "login_pools": [],
+        "compute_resources": [],
+        "notes": result["notes"],
+    }
+    named = {
+        f"{account.cluster}-{queue['Name']}-{resource['Name']}": (queue, resource)
+        for queue in config["Scheduling"]["SlurmQueues"]
+        for resource in queue["ComputeResources"]
+    }
+    for stack in every[1:]:
+        templates = [launch(stack.properties(name)) for name in stack.resources("AWS::EC2::LaunchTemplate")]
+        for template in templates:
+            if template["launch_template_name"] in named:
+                queue, resource = named[template["launch_template_name"]]
+                counts = {"min": resource["MinCount"], "max": resource["MaxCount"]}
+                names = {"queue": queue["Name"], "compute_resource": resource["Name"]}
+                found["compute_resources"].append({**names, **counts, **template})
+            else:
+                found["login_pools"].append(pool_of(stack, template))
+    return found
+
+
+def plain(tags: list[dict[str, str]]) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in tags}
+
+
+def head_of(root: Stack, result: Mapping[str, Any]) -> dict[str, Any]:
+    template = "HeadNodeLaunchTemplate"
+    where = (root.name, "Resources", template, "Metadata")
+    metadata = root.template["Resources"][template]["Metadata"]["AWS::CloudFormation::Init"]
+    init = root.resolve(metadata, where)
+    contents = {path: file["content"] for path, file in init["deployConfigFiles"]["files"].items()}
+    texts = {Path(path).stem: text for path, text in contents.items() if isinstance(text, str)}
+    (condition,) = root.resources("AWS::CloudFormation::WaitCondition")
+    return {
+        **launch(root.properties(template)),
+        "tags": {**plain(root.properties("HeadNode")["Tags"]), **plain(result["tags"])},
+        "cfn_init": init,
+        "dna": json.loads(texts["dna"]),
+        "extra": json.loads(texts["extra"]),
+        "timeout": int(root.properties(condition)["Timeout"]),
+    }
+
+
+def pool_of(stack: Stack, template: dict[str, Any]) -> dict[str, Any]:
+    """A login pool, with its auto scaling group."""
+    pool = template["dna"]["cluster"]["pool_name"]
+    for name, resource in stack.resources("AWS::AutoScaling::AutoScalingGroup").items():
+        where = (stack.name, "Resources", name, "Properties")
+        wanted = ("AutoScalingGroupName", "MinSize", "MaxSize", "DesiredCapacity", "LifecycleHookSpecificationList")
+        group = {key: stack.resolve(resource["Properties"][key], (*where, key)) for key in (*wanted, "Tags")}
+        if group["AutoScalingGroupName"].endswith(f"-{pool}-AutoScalingGroup"):
+            tags = {**template["tags"], **plain(group["Tags"])}
+            return {"pool": pool, **template, "tags": tags, "auto_scaling_group": group}
+    raise Unresolved((stack.name,), f"the login pool {pool} has no auto scaling group")
+
+
+def upstream(request: Mapping[str, Any], version: str, folder: Path) -> dict[str, Any]:
+    """Let ParallelCluster work."""
+    python = CACHE / f"parallelcluster-{version}/bin/python"
+    if not python.exists():
+        sys.exit(f"ParallelCluster {version} is not in {python.parents[1]}; needed: scripts/setup.sh --sandbox")
+    at = folder / "result.json"
+    line = [python, HERE / "upstream.py", at]
+    done = subprocess.run(line, input=json.dumps(request), text=True, stderr=subprocess.PIPE, check=False)
+    if done.returncode:
+        sys.exit(done.stderr.strip() or f"ParallelCluster {version} ended with {done.returncode} and said nothing")
+    found: dict[str, Any] = json.loads(at.read_text())
+    return found
+
+
+def fill(folder: Path, account: Account, request: Mapping[str, Any], version: str) -> None:
+    """Write everything that there is to know of the cluster into an empty folder."""
+    result = upstream(request, version, folder)
+    (folder / "result.json").unlink()
+    cluster = cluster_of(account, result, yaml.safe_load(request["config"]))
+    for name, text in result["objects"].items():
+        at = folder / "artifacts" / name
+        at.parent.mkdir(parents=True, exist_ok=True)
+        at.write_text(text)
+    shutil.copy(folder / "artifacts/configs" / ON_NODES, folder / "cluster-config.yaml")
+    (folder / "cluster.json").write_text(json.dumps(cluster, indent=1) + "\n")
+
+
+def bring(source: Path, out: Path) -> bool:
+    """Make `out` what `source` is, file by file, so that what is mounted somewhere stays so. Whether it changed."""
+    wanted = {path.relative_to(source): path.read_bytes() for path in source.rglob("*") if path.is_file()}
+    there = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    for name in there.keys() - wanted.keys():
+        (out / name).unlink()
+    for name, content in wanted.items():
+        if there.get(name) != content:
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            new = out / name.with_name(f".{name.name}.new")
+            new.write_bytes(content)
+            new.rename(out / name)
+    return there != wanted
+
+
+def synthesize(topology: Mapping[str, Any], name: str, out: Path, overrides: Mapping[str, Any]) -> bool:
+    """Bring `out` up to date. Whether it changed."""
+    cluster = topology["clusters"][name]
+    version = str(cluster.get("parallelcluster", topology["parallelcluster"]))
+    config = yaml.safe_dump(configuration(topology, name, overrides), sort_keys=False)
+    environment = CACHE / f"parallelcluster-{version}/.stamp"
+    inputs = [version, config, json.dumps({**topology, "clusters": cluster}, sort_keys=True)]
+    inputs += [(HERE / source).read_text() for source in SOURCES]
+    inputs += [environment.read_text() if environment.exists() else ""]
+    seed = hashlib.sha256("\0".join(inputs).encode()).hexdigest()
+    known = CACHE / "clusters" / seed
+    if not known.exists():
+        known.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=known.parent) as folder:
+            new = Path(folder) / "new"
+            new.mkdir()
+            request = {"topology": topology, "cluster": name, "config": config, "seed": seed}
+            fill(new, Account(topology, name), request, version)
+            if not known.exists():
+                new.rename(known)
+    return bring(known, out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--topology", type=Path, default=HERE.parent / "topology.yml")
+    parser.add_argument("--cluster", required=True)
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--overrides", type=Path, metavar="FILE", help="parts of a configuration, merged over ours")
+    options = parser.parse_args()
+    topology = yaml.safe_load(options.topology.read_text())
+    if options.cluster not in topology["clusters"]:
+        sys.exit(f"--cluster is {options.cluster}; {options.topology} has {', '.join(topology['clusters'])}")
+    overrides = yaml.safe_load(options.overrides.read_text()) if options.overrides else {}
+    try:
+        if synthesize(topology, options.cluster, options.out, overrides or {}):
+            print(f"synthesised {options.cluster} into {os.path.relpath(options.out)}")
+    except Unresolved as error:
+        sys.exit(f"the templates of {options.cluster} have what the sandbox can not resolve: {error}")
+
+
+if __name__ == "__main__":
+    main()
