@@ -3,7 +3,7 @@
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What ParallelCluster itself tells the nodes of a cluster of the sandbox, as plain files: see README.md.
 
-`synthesize.py --topology FILE --cluster NAME --out FOLDER [--overrides FILE]` prints one line when something changed.
+`synthesize.py --cluster NAME --out FOLDER` prints one line when something in the folder changed.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ CACHE = HERE.parents[2] / ".sandbox/cache"
 SOURCES = ("account.py", "resolver.py", "synthesize.py", "upstream.py")
 ON_NODES = "cluster-config-with-implied-values.yaml"  # the artifact that the nodes know as cluster-config.yaml
 TEMPLATE = "templates/aws-parallelcluster.cfn.yaml"
+CAPACITY_TYPES = {"ONDEMAND": "on-demand", "SPOT": "spot", "CAPACITY_BLOCK": "capacity-block"}
 IMAGE_SIZE = 40  # GiB
 TIMEOUT = re.compile(r"^\s*timeout (\d+) \S+/bootstrap\.sh", re.MULTILINE)
 
@@ -163,9 +164,30 @@ def launch(properties: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def cluster_of(account: Account, result: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+def fleet_config(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """fleet-config.json, as the cookbook's generator makes it of the configuration on the nodes: see README.md."""
+    found: dict[str, dict[str, Any]] = {}
+    for queue in config["Scheduling"]["SlurmQueues"]:
+        resources = found[queue["Name"]] = {}
+        for resource in queue["ComputeResources"]:
+            fleet: dict[str, Any] = {"CapacityType": CAPACITY_TYPES[queue["CapacityType"]]}
+            for each in (resource, queue):
+                reservation = (each.get("CapacityReservationTarget") or {}).get("CapacityReservationId")
+                if reservation:
+                    fleet.setdefault("CapacityReservationId", reservation)
+            if "InstanceType" not in resource:
+                sys.exit(
+                    f"{resource['Name']} of {queue['Name']} has no InstanceType; the sandbox knows run-instances alone"
+                )
+            instances = [{"InstanceType": resource["InstanceType"]}]
+            resources[resource["Name"]] = {**fleet, "Api": "run-instances", "Instances": instances}
+    return found
+
+
+def cluster_of(account: Account, result: Mapping[str, Any]) -> dict[str, Any]:
     """cluster.json."""
     root, every = stacks(account, result)
+    config = yaml.safe_load(result["objects"][f"configs/{ON_NODES}"])
     found: dict[str, Any] = {
         "cluster": account.cluster,
         "parallelcluster": result["version"],
@@ -177,6 +199,7 @@ def cluster_of(account: Account, result: Mapping[str, Any], config: Mapping[str,
         "head": head_of(root, result),
         "login_pools": [],
         "compute_resources": [],
+        "fleet_config": fleet_config(config),
         "notes": result["notes"],
     }
     named = {
@@ -243,14 +266,16 @@ def upstream(request: Mapping[str, Any], version: str, folder: Path) -> dict[str
     if done.returncode:
         sys.exit(done.stderr.strip() or f"ParallelCluster {version} ended with {done.returncode} and said nothing")
     found: dict[str, Any] = json.loads(at.read_text())
+    at.unlink()
+    if "refused" in found:
+        sys.exit(f"ParallelCluster {version} refuses the configuration: {found['refused']}")
     return found
 
 
 def fill(folder: Path, account: Account, request: Mapping[str, Any], version: str) -> None:
     """Write everything that there is to know of the cluster into an empty folder."""
     result = upstream(request, version, folder)
-    (folder / "result.json").unlink()
-    cluster = cluster_of(account, result, yaml.safe_load(request["config"]))
+    cluster = cluster_of(account, result)
     for name, text in result["objects"].items():
         at = folder / "artifacts" / name
         at.parent.mkdir(parents=True, exist_ok=True)
@@ -274,15 +299,26 @@ def bring(source: Path, out: Path) -> bool:
     return there != wanted
 
 
-def synthesize(topology: Mapping[str, Any], name: str, out: Path, overrides: Mapping[str, Any]) -> bool:
-    """Bring `out` up to date. Whether it changed."""
+def synthesize(
+    topology: Mapping[str, Any],
+    name: str,
+    out: Path,
+    overrides: Mapping[str, Any],
+    previous: Mapping[str, Any] | None = None,
+) -> bool:
+    """Bring `out` up to date, with `previous` as an update of the cluster that has those. Whether it changed."""
     cluster = topology["clusters"][name]
     version = str(cluster.get("parallelcluster", topology["parallelcluster"]))
-    config = yaml.safe_dump(configuration(topology, name, overrides), sort_keys=False)
+    request = {
+        "topology": {**topology, "clusters": {name: cluster}},
+        "cluster": name,
+        "config": yaml.safe_dump(configuration(topology, name, overrides), sort_keys=False),
+    }
+    if previous is not None:
+        request["previous"] = yaml.safe_dump(configuration(topology, name, previous), sort_keys=False)
     environment = CACHE / f"parallelcluster-{version}/.stamp"
-    inputs = [version, config, json.dumps({**topology, "clusters": cluster}, sort_keys=True)]
+    inputs = [version, json.dumps(request, sort_keys=True), environment.read_text() if environment.exists() else ""]
     inputs += [(HERE / source).read_text() for source in SOURCES]
-    inputs += [environment.read_text() if environment.exists() else ""]
     seed = hashlib.sha256("\0".join(inputs).encode()).hexdigest()
     known = CACHE / "clusters" / seed
     if not known.exists():
@@ -290,11 +326,14 @@ def synthesize(topology: Mapping[str, Any], name: str, out: Path, overrides: Map
         with tempfile.TemporaryDirectory(dir=known.parent) as folder:
             new = Path(folder) / "new"
             new.mkdir()
-            request = {"topology": topology, "cluster": name, "config": config, "seed": seed}
-            fill(new, Account(topology, name), request, version)
+            fill(new, Account(topology, name), {**request, "seed": seed}, version)
             if not known.exists():
                 new.rename(known)
     return bring(known, out)
+
+
+def read(file: Path) -> dict[str, Any]:
+    return yaml.safe_load(file.read_text()) or {}
 
 
 def main() -> None:
@@ -303,13 +342,15 @@ def main() -> None:
     parser.add_argument("--cluster", required=True)
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--overrides", type=Path, metavar="FILE", help="parts of a configuration, merged over ours")
+    parser.add_argument("--previous", type=Path, metavar="FILE", help="those of the cluster that is to be updated")
     options = parser.parse_args()
     topology = yaml.safe_load(options.topology.read_text())
     if options.cluster not in topology["clusters"]:
         sys.exit(f"--cluster is {options.cluster}; {options.topology} has {', '.join(topology['clusters'])}")
-    overrides = yaml.safe_load(options.overrides.read_text()) if options.overrides else {}
+    overrides = read(options.overrides) if options.overrides else {}
+    previous = read(options.previous) if options.previous else None
     try:
-        if synthesize(topology, options.cluster, options.out, overrides or {}):
+        if synthesize(topology, options.cluster, options.out, overrides, previous):
             print(f"synthesised {options.cluster} into {os.path.relpath(options.out)}")
     except Unresolved as error:
         sys.exit(f"the templates of {options.cluster} have what the sandbox can not resolve: {error}")

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The pcluster.postboot contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""`pcluster create-cluster`, up to the call of CloudFormation. Runs in an environment that has aws-parallelcluster.
+"""`pcluster create-cluster` and `update-cluster`, up to the call of CloudFormation.
 
-Takes a request on its standard input and writes what CloudFormation and the artifact bucket would have got into a file:
-`upstream.py RESULT < REQUEST`. moto stands for AWS; nothing leaves the machine.
+Runs in an environment that has aws-parallelcluster: `upstream.py RESULT < REQUEST` writes what CloudFormation and the
+artifact bucket would have got. moto stands for AWS; nothing leaves the machine.
 """
 
 from __future__ import annotations
@@ -31,8 +31,38 @@ SUPPRESSED = {
 }
 
 
-def create(request: dict[str, Any]) -> dict[str, Any]:
-    """Create the cluster as the command line does, and return what it hands to AWS."""
+class CloudFormation:
+    """The calls that reach CloudFormation, for the one stack that there is. What it would make, resolver.py says."""
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self.stack: dict[str, Any] = {}
+        self.defaults: dict[str, str] = {}
+
+    def stack_exists(self, name: str) -> bool:
+        return bool(self.stack)
+
+    def create_stack_from_url(self, **given: Any) -> dict[str, str]:
+        name = given["stack_name"]
+        self.stack = {"StackName": name, "StackId": self.account.stack_id(name), "StackStatus": "CREATE_COMPLETE"}
+        return self.update_stack_from_url(**given)
+
+    def update_stack_from_url(self, **given: Any) -> dict[str, str]:
+        own = [{"ParameterKey": key, "ParameterValue": value} for key, value in self.defaults.items()]
+        self.stack.update(Parameters=[*given["parameters"], *own], Tags=given["tags"])
+        return {"StackId": self.stack["StackId"]}
+
+    def describe_stack(self, name: str) -> dict[str, Any]:
+        return self.stack
+
+    def describe_stack_resources(self, name: str) -> dict[str, dict[str, str]]:
+        names = ("HeadNodeSecurityGroup", "ComputeSecurityGroup")
+        ids = {each: self.account.reference(name, each, "AWS::EC2::SecurityGroup", {}) for each in names}
+        return {each: {"LogicalResourceId": each, "PhysicalResourceId": str(found)} for each, found in ids.items()}
+
+
+def synthesise(request: dict[str, Any]) -> dict[str, Any]:
+    """Create or update the cluster as the command line does, and return what it hands to AWS."""
     import boto3
     from moto.moto_api._internal import mock_random
     from pcluster.aws.cfn import CfnClient
@@ -42,28 +72,52 @@ def create(request: dict[str, Any]) -> dict[str, Any]:
     from pcluster.models.cluster import CDKTemplateBuilder, Cluster
     from pcluster.utils import get_installed_version
 
-    account = Account(request["topology"], request["cluster"])
-    system = request["topology"]["clusters"][request["cluster"]]["os"]
+    name = request["cluster"]
+    account = Account(request["topology"], name)
+    system = request["topology"]["clusters"][name]["os"]
     image = f"aws-parallelcluster-{get_installed_version()}-{OS_TO_IMAGE_NAME_PART_MAP[system]}-x86_64-{MADE}"
     account.furnish(image)
     # The artifact directory is the cluster's own, the objects' versions are their contents' own.
-    random.seed(request["cluster"])
+    random.seed(name)
     mock_random.seed(request["seed"])
-    stack: dict[str, Any] = {}
+    cloudformation = CloudFormation(account)
+    calls = [call for call in vars(CloudFormation) if not call.startswith("_")]
     build = CDKTemplateBuilder.build_cluster_template
+    later = "previous" in request
 
     def template(**given: Any) -> Any:
+        """Write the template, with the same log group each time; of a cluster that is updated below, none yet."""
+        bucket, config = given["bucket"], given["cluster_config"]
+        cloudformation.defaults = {
+            "ArtifactS3RootDirectory": bucket.artifact_directory,
+            "ClusterCWLogGroup": account.log_group,
+            "ConfigVersion": config.original_config_version,
+            "OfficialAmi": account.image,
+            "ResourcesS3Bucket": bucket.name,
+        }
+        if later and not cloudformation.stack:
+            return {}, None
         return build(**{**given, "log_group_name": account.log_group})
 
-    cluster = Cluster(request["cluster"], request["config"])
+    suppressors = {TypeMatchValidatorsSuppressor(SUPPRESSED)}
     with (
-        # CloudFormation is resolver.py.
-        mock.patch.object(CfnClient, "stack_exists", return_value=False),
-        mock.patch.object(CfnClient, "create_stack_from_url", side_effect=lambda **given: stack.update(given) or {}),
+        mock.patch.multiple(
+            CfnClient, **{call: mock.Mock(side_effect=getattr(cloudformation, call)) for call in calls}
+        ),
         mock.patch.object(S3Client, "put_bucket_policy"),  # moto knows no Condition and would deny everything
         mock.patch.object(CDKTemplateBuilder, "build_cluster_template", side_effect=template),
+        mock.patch.object(Cluster, "has_running_login_nodes", return_value=True),
     ):
-        _, notes = cluster.create(validator_suppressors={TypeMatchValidatorsSuppressor(SUPPRESSED)})
+        cluster = Cluster(name, request["previous"] if later else request["config"])
+        _, notes = cluster.create(validator_suppressors=suppressors)
+        if later:
+            ec2 = boto3.client("ec2")
+            tags = {"parallelcluster:cluster-name": name, "parallelcluster:node-type": "HeadNode"}
+            pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
+            specification = [{"ResourceType": "instance", "Tags": pairs}]
+            ec2.run_instances(ImageId=account.image, MinCount=1, MaxCount=1, TagSpecifications=specification)
+            cluster = Cluster(name)
+            _, notes = cluster.update(request["config"], validator_suppressors=suppressors)
     s3, bucket, directory = boto3.client("s3"), cluster.bucket.name, cluster.bucket.artifact_directory
     objects = {}
     for found in s3.list_objects_v2(Bucket=bucket, Prefix=directory)["Contents"]:
@@ -76,10 +130,20 @@ def create(request: dict[str, Any]) -> dict[str, Any]:
         "bucket": bucket,
         "directory": directory,
         "objects": objects,
-        "parameters": {each["ParameterKey"]: each["ParameterValue"] for each in stack["parameters"]},
-        "tags": stack["tags"],
+        "parameters": {each["ParameterKey"]: each["ParameterValue"] for each in cloudformation.stack["Parameters"]},
+        "tags": cloudformation.stack["Tags"],
         "notes": [f"{note.validator_type}: {note.message}" for note in notes],
     }
+
+
+def refusal(error: Exception) -> str:
+    """Why ParallelCluster refuses, on one line."""
+    words = [f"{found.validator_type}: {found.message}" for found in getattr(error, "validation_failures", [])]
+    names, *rows = getattr(error, "update_changes", None) or [[]]
+    for row in (dict(zip(names, row)) for row in rows):
+        if row["check"] != "SUCCEEDED":
+            words.append(f"{'.'.join([*row['param_path'], row['parameter']])}: {row['reason']} {row['action_needed']}")
+    return " ".join(("; ".join(words) or str(error)).split())
 
 
 def main() -> None:
@@ -88,8 +152,6 @@ def main() -> None:
         AWS_DEFAULT_REGION=request["topology"]["region"],
         AWS_ACCESS_KEY_ID="sandbox",
         AWS_SECRET_ACCESS_KEY="sandbox",
-        JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION="1",
-        JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION="1",
     )
     for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE"):
         os.environ.pop(name, None)
@@ -99,11 +161,9 @@ def main() -> None:
 
     with mock_aws():
         try:
-            result = create(request)
+            result = synthesise(request)
         except ClusterActionError as error:
-            failures = getattr(error, "validation_failures", [])
-            words = [f"{found.validator_type}: {found.message}" for found in failures] or [str(error)]
-            sys.exit(" ".join(f"ParallelCluster refuses the configuration: {'; '.join(words)}".split()))
+            result = {"refused": refusal(error)}
     Path(sys.argv[1]).write_text(json.dumps(result))
 
 
