@@ -24,6 +24,7 @@ NAMES = {  # the property that Ref gives, where the template sets it
     "AWS::DynamoDB::Table": "TableName",
     "AWS::EC2::PlacementGroup": "GroupName",
     "AWS::IAM::InstanceProfile": "InstanceProfileName",
+    "AWS::IAM::Role": "RoleName",
     "AWS::Logs::LogGroup": "LogGroupName",
 }
 
@@ -96,14 +97,15 @@ class Account:
         from moto.ec2.models.amis import Ami
 
         ec2, fsx = get_backend("ec2")[self.id][self.region], get_backend("fsx")[self.id][self.region]
-        with (
-            mock.patch("moto.ec2.models.vpcs.random_vpc_id", return_value=self.vpc),
-            mock.patch("moto.ec2.models.subnets.random_subnet_id", return_value=self.subnet),
-        ):
-            ec2.create_vpc(self.cidr)
-            ec2.modify_vpc_attribute(self.vpc, "enable_dns_hostnames", "true")
-            subnet = ec2.create_subnet(self.vpc, self.cidr, availability_zone=self.zone)
-        subnet.map_public_ip_on_launch = False  # moto takes the first of a zone for its default
+        if self.vpc not in ec2.vpcs:  # another cluster's, too
+            with (
+                mock.patch("moto.ec2.models.vpcs.random_vpc_id", return_value=self.vpc),
+                mock.patch("moto.ec2.models.subnets.random_subnet_id", return_value=self.subnet),
+            ):
+                ec2.create_vpc(self.cidr)
+                ec2.modify_vpc_attribute(self.vpc, "enable_dns_hostnames", "true")
+                subnet = ec2.create_subnet(self.vpc, self.cidr, availability_zone=self.zone)
+            subnet.map_public_ip_on_launch = False  # moto takes the first of a zone for its default
         ec2.amis[self.image] = Ami(
             ec2,
             self.image,

@@ -33,6 +33,7 @@ SOURCES = ("account.py", "resolver.py", "synthesize.py", "upstream.py")
 ON_NODES = "cluster-config-with-implied-values.yaml"  # the artifact that the nodes know as cluster-config.yaml
 TEMPLATE = "templates/aws-parallelcluster.cfn.yaml"
 CAPACITY_TYPES = {"ONDEMAND": "on-demand", "SPOT": "spot", "CAPACITY_BLOCK": "capacity-block"}
+INIT = "AWS::CloudFormation::Init"
 IMAGE_SIZE = 40  # GiB
 TIMEOUT = re.compile(r"^\s*timeout (\d+) \S+/bootstrap\.sh", re.MULTILINE)
 
@@ -146,8 +147,9 @@ def acceptable(data: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def launch(properties: dict[str, Any]) -> dict[str, Any]:
-    """A launch template as ec2:CreateLaunchTemplate takes it, and what its instances read from it."""
+def launch(stack: Stack, name: str) -> dict[str, Any]:
+    """A launch template as ec2:CreateLaunchTemplate takes it, and what its instances are told."""
+    properties = stack.properties(name)
     data = properties["LaunchTemplateData"]
     text = base64.b64decode(data["UserData"]).decode()
     found: dict[str, Any] = {"launch_template_data": acceptable(data), "user_data": text}
@@ -158,7 +160,12 @@ def launch(properties: dict[str, Any]) -> dict[str, Any]:
     limit = TIMEOUT.search(text)
     if limit:
         found["timeout"] = int(limit[1])
-    for path, content in written_files(text).items():
+    files = written_files(text)
+    metadata = stack.template["Resources"][name].get("Metadata", {})
+    if INIT in metadata:
+        found["cfn_init"] = stack.resolve(metadata[INIT], (stack.name, "Resources", name, "Metadata", INIT))
+        files |= {path: file["content"] for path, file in found["cfn_init"]["deployConfigFiles"]["files"].items()}
+    for path, content in files.items():
         if path.endswith(("/dna.json", "/extra.json")):
             found[Path(path).stem] = json.loads(content)
     return found
@@ -208,8 +215,7 @@ def cluster_of(account: Account, result: Mapping[str, Any]) -> dict[str, Any]:
         for resource in queue["ComputeResources"]
     }
     for stack in every[1:]:
-        templates = [launch(stack.properties(name)) for name in stack.resources("AWS::EC2::LaunchTemplate")]
-        for template in templates:
+        for template in [launch(stack, name) for name in stack.resources("AWS::EC2::LaunchTemplate")]:
             if template["launch_template_name"] in named:
                 queue, resource = named[template["launch_template_name"]]
                 counts = {"min": resource["MinCount"], "max": resource["MaxCount"]}
@@ -225,19 +231,10 @@ def plain(tags: list[dict[str, str]]) -> dict[str, str]:
 
 
 def head_of(root: Stack, result: Mapping[str, Any]) -> dict[str, Any]:
-    template = "HeadNodeLaunchTemplate"
-    where = (root.name, "Resources", template, "Metadata")
-    metadata = root.template["Resources"][template]["Metadata"]["AWS::CloudFormation::Init"]
-    init = root.resolve(metadata, where)
-    contents = {path: file["content"] for path, file in init["deployConfigFiles"]["files"].items()}
-    texts = {Path(path).stem: text for path, text in contents.items() if isinstance(text, str)}
     (condition,) = root.resources("AWS::CloudFormation::WaitCondition")
     return {
-        **launch(root.properties(template)),
+        **launch(root, "HeadNodeLaunchTemplate"),
         "tags": {**plain(root.properties("HeadNode")["Tags"]), **plain(result["tags"])},
-        "cfn_init": init,
-        "dna": json.loads(texts["dna"]),
-        "extra": json.loads(texts["extra"]),
         "timeout": int(root.properties(condition)["Timeout"]),
     }
 
