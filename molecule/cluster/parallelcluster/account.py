@@ -50,6 +50,7 @@ class Account:
         self.file_system = "fs-0" + digits(cluster, count=16)
         self.mount_name = "fsxmount"
         self.log_group = f"/aws/parallelcluster/{cluster}-{MADE}"
+        self.hosted_zone = "Z0" + digits(cluster, "Route53HostedZone", count=18).upper()
 
     def pseudo(self, stack: str) -> dict[str, str]:
         """The pseudo parameters of a stack."""
@@ -81,7 +82,7 @@ class Account:
         if kind == "AWS::CloudFormation::WaitConditionHandle":
             return f"https://cloudformation-waitcondition-{self.region}.s3.{self.region}.{self.suffix}/{stack}"
         if kind == "AWS::Route53::HostedZone":
-            return "Z0" + digits(stack, name, count=18).upper()
+            return self.hosted_zone
         return None
 
     def attribute(self, stack: str, name: str, kind: str, attribute: str) -> str | None:
@@ -92,7 +93,7 @@ class Account:
         return found.get((kind, attribute))
 
     def furnish(self, image_name: str) -> None:
-        """Put the network, the official image and the file system into moto, with the ids that they have here."""
+        """Put the network, the official image, the file system and the cluster's DNS zone into moto, with their ids."""
         from moto.backends import get_backend
         from moto.ec2.models.amis import Ami
 
@@ -136,3 +137,6 @@ class Account:
         found.file_system_id = self.file_system
         found.dns_name = f"{self.file_system}.fsx.{self.region}.{self.suffix}"
         fsx.file_systems[self.file_system] = found
+        dns = get_backend("route53")[self.id][self.partition]
+        with mock.patch("moto.route53.models.create_route53_zone_id", return_value=self.hosted_zone):
+            dns.create_hosted_zone(f"{self.cluster}.pcluster.", True, vpcid=self.vpc, vpcregion=self.region)

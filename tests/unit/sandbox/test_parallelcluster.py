@@ -128,6 +128,28 @@ def test_a_parameter_without_a_value_is_an_error(stack: Any) -> None:
         stack.nested["Queues"].resolve({"Ref": "Lost"}, ("Queues",))
 
 
+def test_moto_knows_the_account_by_the_ids_that_the_templates_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    import boto3
+    from account import Account
+    from moto import mock_aws
+
+    for name, value in (("DEFAULT_REGION", TOPOLOGY["region"]), ("ACCESS_KEY_ID", "x"), ("SECRET_ACCESS_KEY", "x")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    with mock_aws():
+        for cluster in TOPOLOGY["clusters"]:
+            account = Account(TOPOLOGY, cluster)
+            account.furnish(f"image of {cluster}")
+            (subnet,) = boto3.client("ec2").describe_subnets(SubnetIds=[account.subnet])["Subnets"]
+            assert (subnet["VpcId"], subnet["CidrBlock"]) == (account.vpc, TOPOLOGY["network"]["subnet"])
+            assert not subnet["MapPublicIpOnLaunch"]
+            (image,) = boto3.client("ec2").describe_images(ImageIds=[account.image])["Images"]
+            assert image["Name"] == f"image of {cluster}"
+            systems = boto3.client("fsx").describe_file_systems(FileSystemIds=[account.file_system])["FileSystems"]
+            assert systems[0]["DNSName"] == f"{account.file_system}.fsx.us-east-1.amazonaws.com"
+            zone = boto3.client("route53").get_hosted_zone(Id=account.hosted_zone)["HostedZone"]
+            assert zone["Name"] == f"{cluster}.pcluster."
+
+
 def test_a_queue_of_the_topology_is_a_queue_of_the_configuration() -> None:
     import synthesize
 
