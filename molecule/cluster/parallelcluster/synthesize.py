@@ -306,8 +306,12 @@ def synthesize(
     """Bring `out` up to date, with `previous` as an update of the cluster that has those. Whether it changed."""
     cluster = topology["clusters"][name]
     version = str(cluster.get("parallelcluster", topology["parallelcluster"]))
+    # Of the topology what Account reads: the rest is in the configuration, or is nothing to ParallelCluster.
+    nodes = {key: {"type": node["type"], "address": node["address"]} for key, node in cluster["nodes"].items()}
+    heads = {key: node for key, node in nodes.items() if node["type"] == "HeadNode"}
+    parts = {"region": topology["region"], "network": topology["network"], "parallelcluster": version}
     request = {
-        "topology": {**topology, "clusters": {name: cluster}},
+        "topology": {**parts, "clusters": {name: {"os": cluster["os"], "nodes": heads}}},
         "cluster": name,
         "config": yaml.safe_dump(configuration(topology, name, overrides), sort_keys=False),
     }
