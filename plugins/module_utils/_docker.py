@@ -18,6 +18,7 @@ class Request(NamedTuple):
     settings: dict[str, Any] | None = None
     data_root: str = ""
     scratch: str | None = None
+    scratch_dropin: str | None = None
     shared: dict[str, str] | None = None
     package_manager: str = "apt"
     packages: tuple[str, ...] = ()
@@ -50,7 +51,7 @@ def apply(request: Request) -> Outcome:
     text, there = config.read(request.path)
     root = config.choose_root(request.data_root, settings, there, request.path, request.scratch)
     config.require_local(root, request.scratch, request.shared or {})
-    config.require_scratch(root, request.scratch)
+    config.require_scratch(root, request.scratch, request.scratch_dropin)
     after = config.with_root(config.merged(there, settings), root)
     changed = after != there
 

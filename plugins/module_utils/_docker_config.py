@@ -19,8 +19,6 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._node_storage im
 DEFAULT_ROOT = "/var/lib/docker"
 CONTAINERD_ROOT = "/var/lib/containerd"
 MOUNTS = "/proc/self/mounts"
-# The role's, which is there where the data is on a scratch disk.
-DROPIN = "/etc/systemd/system/docker.service.d/10-scratch.conf"
 AUTO = "auto"
 # Docker's overlay2 works on none of these.
 _NETWORK_TYPES = {
@@ -167,12 +165,12 @@ def _require_local(path: str, subject: str, scratch: str | None, shared: dict[st
         )
 
 
-def require_scratch(root: Root, scratch: str | None) -> None:
+def require_scratch(root: Root, scratch: str | None, dropin: str | None) -> None:
     """Refuse a data root whose scratch disk is not mounted: Docker would begin anew on the disk below it."""
-    if root.path is None or (scratch and _on(root.path, scratch)):
+    if dropin is None or root.path is None or (scratch and _on(root.path, scratch)):
         return
     try:
-        with open(DROPIN, encoding="utf-8", errors="surrogateescape") as stream:
+        with open(dropin, encoding="utf-8", errors="surrogateescape") as stream:
             was = stream.read().splitlines()
     except FileNotFoundError:
         return

@@ -43,6 +43,13 @@ options:
     description:
       - Folder on local scratch storage.
     type: path
+  scratch_dropin:
+    description:
+      - Drop-in of Docker's unit that is there where the data is on a scratch disk, with a line C(RequiresMountsFor=)
+        that names the data root.
+      - The task fails where it names the present data root, and that is not below O(scratch). Docker would begin anew
+        on the disk below the mount point.
+    type: path
   shared:
     description:
       - Types of the file systems that the cluster shares, by mount point. Docker's data is refused there even while
@@ -175,6 +182,7 @@ def main() -> None:
             "settings": {"type": "dict", "default": {}},
             "data_root": {"type": "str", "default": ""},
             "scratch": {"type": "path"},
+            "scratch_dropin": {"type": "path"},
             "shared": {"type": "dict", "default": {}},
             "package_manager": {"type": "str", "choices": ["apt", "dnf"], "default": "apt"},
             "packages": words,

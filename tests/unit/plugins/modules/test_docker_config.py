@@ -64,7 +64,6 @@ class Node:
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) -> Node:
     monkeypatch.setattr(_docker_config, "MOUNTS", str(tmp_path / "mounts"))
     monkeypatch.setattr(_docker_config, "DEFAULT_ROOT", str(tmp_path / "lib/docker"))
-    monkeypatch.setattr(_docker_config, "DROPIN", str(tmp_path / "10-scratch.conf"))
     monkeypatch.setattr(
         _docker_config.holds_data, "__defaults__", (str(tmp_path / "lib/docker"), str(tmp_path / "lib/containerd"))
     )
@@ -257,19 +256,23 @@ def test_who_decides_on_the_image_store(node: Node) -> None:
 
 
 def test_a_scratch_disk_that_is_not_mounted_is_no_root_disk(node: Node) -> None:
-    node(data_root="auto", scratch=str(node.scratch))
+    dropin = node.top / "10-scratch.conf"
+    auto = {"data_root": "auto", "scratch_dropin": str(dropin)}
+    node(scratch=str(node.scratch), **auto)
     # What the role leaves beside the unit of a Docker whose data is on a scratch disk.
-    (node.top / "10-scratch.conf").write_text(f"[Unit]\nRequiresMountsFor={node.scratch}/docker\n")
-    assert not node(data_root="auto", scratch=str(node.scratch))["changed"]
+    dropin.write_text(f"[Unit]\nRequiresMountsFor={node.scratch}/docker\n")
+    assert not node(scratch=str(node.scratch), **auto)["changed"]
     for scratch in ({}, {"scratch": "/elsewhere"}):
-        assert node(data_root="auto", **scratch)["msg"] == (
+        assert node(**auto, **scratch)["msg"] == (
             f"Docker's data is in {node.scratch}/docker, on a scratch disk that is not mounted now (see 'journalctl -u "
             "setup-ephemeral'); mount it, or set docker_data_root to where the data shall be, such as "
             f"{node.top}/lib/docker"
         )
-    assert node(data_root=str(node.top / "lib/docker"))["data_root"] == str(node.top / "lib/docker")
+    assert not node(data_root="auto")["changed"]
+    moved = {"data_root": str(node.top / "lib/docker"), "scratch_dropin": str(dropin)}
+    assert node(**moved)["data_root"] == str(node.top / "lib/docker")
     # The run was killed before the drop-in was taken away.
-    assert not node(data_root=str(node.top / "lib/docker"))["changed"]
+    assert not node(**moved)["changed"]
 
 
 def test_data_root_among_the_settings(node: Node) -> None:
