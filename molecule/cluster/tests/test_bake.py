@@ -7,6 +7,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 
+import pytest
 from testinfra.host import Host
 
 On = Callable[[str], Host]
@@ -29,3 +30,27 @@ def test_only_the_install_phases_run(on: On, play: Play) -> None:
         finished = play("--limit", NODE, "--tags", "node_exporter")
     assert finished.returncode == 0, finished.stdout[-3000:]
     assert node.service("node_exporter").is_running
+
+
+@pytest.mark.parametrize(
+    ("name", "component", "units"),
+    [
+        (NODE, "docker", ["docker.service", "docker.socket", "containerd.service"]),
+        ("gpu-st-p5-1", "nvidia_container_toolkit", ["nvidia-cdi-refresh.service", "nvidia-cdi-refresh.path"]),
+    ],
+)
+def test_what_packages_enable_starts_only_on_nodes_that_want_it(
+    on: On, play: Play, name: str, component: str, units: list[str]
+) -> None:
+    node = on(name)
+    arguments = ("--limit", name, "--tags", component)
+    try:
+        result = play(*arguments, name="bake")
+        assert result.returncode == 0, result.stdout[-3000:]
+        assert node.run(f"systemctl is-enabled {' '.join(units)}").stdout.split() == ["disabled"] * len(units)
+        again = play(*arguments, name="bake")
+        assert "changed=0" in again.stdout, again.stdout[-3000:]
+    finally:
+        finished = play(*arguments)
+    assert finished.returncode == 0, finished.stdout[-3000:]
+    assert node.service(units[0]).is_enabled

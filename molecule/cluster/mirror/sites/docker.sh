@@ -29,11 +29,14 @@ docker_ubuntu() {
   pool=$site/dists/noble/pool/stable/$architecture
   stage_engine
   # As upstream's own package does: a Docker that does not start fails its service, not the installation. The role then says why.
-  after_install "$docker_group" 'if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi' 'systemctl enable --quiet docker.service' \
+  # It and containerd's enable all their units.
+  after_install "$docker_group" 'if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi' 'systemctl enable --quiet docker.service docker.socket' \
     'if [ -d /run/systemd/system ]; then systemctl start docker.service || true; fi'
   deb docker-ce "$version" "docker-ce-cli, containerd.io, libdevmapper1.02.1, iptables" "$pool"
   stage_cli; deb docker-ce-cli "$version" "libc6" "$pool"
-  stage_containerd_io; deb containerd.io "$containerd_version-1" "libc6" "$pool"
+  stage_containerd_io
+  after_install 'if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi' 'systemctl enable --quiet containerd.service'
+  deb containerd.io "$containerd_version-1" "libc6" "$pool"
   for plugin in buildx compose; do stage_nothing "docker-$plugin-plugin"; deb "docker-$plugin-plugin" "0.0.1-1~sandbox" "docker-ce-cli" "$pool"; done
   cp /debs/libdevmapper*.deb "$pool/"
   apt_suite "$site" noble dists/noble/pool Docker 'Docker CE'
