@@ -2,6 +2,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
+# A container's Python may be told to keep no bytecode. Ansible, which is started hundreds of times, would be compiled each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E)
 BIN := $(CURDIR)/.venv/bin
@@ -10,6 +12,9 @@ SCENARIO := molecule/cluster
 RUN := $(SUDO) env PATH=$(BIN):$(PATH) AWS_ENDPOINT_URL=http://10.115.0.3:5000 AWS_ACCESS_KEY_ID=sandbox AWS_SECRET_ACCESS_KEY=sandbox \
   ANSIBLE_CONFIG=$(CURDIR)/$(SCENARIO)/ansible.cfg
 ENV := env PATH=$(BIN):$(PATH) ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.venv/collections
+# What newer nodes run the collection with. Where this machine's own Python is that new, .venv is it, and there is no other.
+NODE_ENV := env PATH=$(CURDIR)/.venv/node/bin:$(PATH) ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.venv/collections
+PYTEST := python -m pytest --numprocesses=2 --dist=loadfile
 SANDBOX := $(RUN) python $(SCENARIO)/sandbox.py
 
 help:  ## Show what there is
@@ -17,6 +22,9 @@ help:  ## Show what there is
 
 setup:  ## Prepare .venv from the locked requirements
 	@scripts/setup.sh
+
+setup-node: | setup
+	@scripts/setup.sh --node
 
 sandbox: | sandbox-setup  ## Boot what of the sandbox does not run, and run the main job on it
 	@# Molecule would take its own word that everything runs.
@@ -57,13 +65,15 @@ lint: | setup  ## Run the linters and the repository's own checks
 	@$(ENV) python scripts/render_role_docs.py --check
 	@$(ENV) scripts/check_collection.sh
 
-unit: | setup  ## Run the unit tests
-	@$(ENV) python -m pytest --numprocesses=2 --dist=loadfile tests/unit
+unit: | setup-node  ## Run the unit tests, and those that import ansible once more with the ansible-core of newer nodes
+	@$(ENV) $(PYTEST) tests/unit
+	@[ ! -e .venv/node ] || $(NODE_ENV) $(PYTEST) $$(grep -rlE --include='test_*.py' '^(from|import) ansible[. ]' tests/unit)
 
 cluster: | sandbox-setup  ## Run the Molecule scenario: check, converge, idempotence, verify, on a fresh sandbox
 	@$(RUN) molecule test --scenario-name cluster --no-command-borders
 
-soak: | setup  ## Run the long fault tests (ROUNDS=500; needs the sandbox for a tenth of them)
+soak: | setup-node  ## Run the long fault tests (ROUNDS=500; needs the sandbox for a tenth of them)
+	@[ ! -e .venv/node ] || $(NODE_ENV) $(PYTEST) tests/unit
 	@$(ENV) python tests/soak/artifact.py --rounds $(or $(ROUNDS),500)
 	@$(ENV) python tests/soak/shared_build.py --rounds $$(( $(or $(ROUNDS),500) / 5 ))
 	@$(SUDO) $(ENV) python -m pytest -m long molecule/cluster/tests
@@ -81,7 +91,7 @@ docs: | setup  ## Render the roles' README tables from their argument specs
 	@$(ENV) python scripts/render_role_docs.py
 
 lock: | setup  ## Resolve requirements/*.in anew
-	@for name in dev uv node cookbook daemons-3.13 daemons-3.16 parallelcluster-3.13 parallelcluster-3.16; do $(ENV) uv pip compile --quiet --universal \
+	@for name in node dev uv cookbook daemons-3.13 daemons-3.16 parallelcluster-3.13 parallelcluster-3.16; do $(ENV) uv pip compile --quiet --universal \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' requirements/$$name.in \
 	  --output-file requirements/$$name.txt; done
 
@@ -89,4 +99,4 @@ clean: sandbox-down  ## Remove the sandbox, its cached images, and .venv
 	@$(SANDBOX) purge
 	@rm -rf .venv .sandbox .ansible
 
-.PHONY: help setup sandbox sandbox-down sandbox-setup node play test lint unit cluster soak bench pins docs lock clean
+.PHONY: help setup setup-node sandbox sandbox-down sandbox-setup node play test lint unit cluster soak bench pins docs lock clean

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Prepares .venv and, with --sandbox, what the sandbox needs: programs, and an environment for each ParallelCluster.
+# Prepares .venv; with --node also .venv/node, what newer nodes run the collection with; with --sandbox also what the sandbox needs: programs, and an
+# environment for each ParallelCluster.
 # Does nothing that is done already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,6 +9,7 @@ as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 packages=(python3-venv openssh-client ca-certificates git mount)
 packages+=(gcc libc6-dev make gpg gpg-agent gpgv openssl zstd) # unit tests compile, sign and pack
 [ "${1:-}" = --sandbox ] && packages+=(podman runc netavark aardvark-dns iptables mmdebstrap patchelf jq nodejs)
+[ "${1:-}" = --node ] && packages+=(patchelf)
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query --show --showformat '${Status}\n' "$package" 2> /dev/null | grep -q '^install ok installed$' || missing+=("$package")
@@ -43,7 +45,7 @@ synchronise() {
 }
 
 # The collection must be reachable as ansible_collections/pcluster/postboot, and Python's packages are those of the lock files.
-if outdated .venv requirements/{dev,uv}.txt; then
+if outdated .venv requirements/{dev,uv}.txt scripts/debian13.sh; then
   echo "preparing .venv"
   /usr/bin/python3 -m venv --clear .venv
   .venv/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/uv.txt
@@ -51,6 +53,16 @@ if outdated .venv requirements/{dev,uv}.txt; then
   mkdir -p .venv/collections/ansible_collections/pcluster
   ln -sfn ../../../.. .venv/collections/ansible_collections/pcluster/postboot
   echo "$stamp" > .venv/.stamp
+fi
+
+# From Python 3.12 on, .venv itself has the ansible-core of newer nodes.
+if [ "${1:-}" = --node ] && [ ! -e .venv/node/.complete ] && .venv/bin/python -c 'import sys; sys.exit(sys.version_info >= (3, 12))'; then
+  echo "preparing .venv/node"
+  python=$(scripts/debian13.sh .venv/debian13 "$PWD/.venv/python" python3.13-minimal libpython3.13-minimal libpython3.13-stdlib python3.13-venv python3-pip-whl)
+  "$python/bin/python3.13" -m venv --clear --without-pip .venv/node
+  synchronise .venv/node requirements/{dev,uv}.txt
+  rm -rf .venv/debian13
+  touch .venv/node/.complete
 fi
 [ "${1:-}" = --sandbox ] || exit 0
 
