@@ -160,7 +160,7 @@ class RoleCheck:
     def _meta(self) -> None:
         meta = load(self.path / "meta/main.yml") or {}
         info = meta.get("galaxy_info") or {}
-        for key, wanted in (("license", "GPL-3.0-or-later"), ("min_ansible_version", "2.17")):
+        for key, wanted in (("license", "GPL-3.0-or-later"), ("min_ansible_version", "2.19")):
             if info.get(key) != wanted:
                 self.say("meta/main.yml", f"{key} is {info.get(key)!r}; needed: {wanted!r}")
         depends = [

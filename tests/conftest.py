@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -54,20 +53,6 @@ class ModuleExit(Exception):
         self.result = result
 
 
-@contextmanager
-def _module_args(args: dict[str, Any]) -> Iterator[None]:
-    from ansible.module_utils import basic
-
-    try:
-        from ansible.module_utils.testing import patch_module_args
-    except ImportError:  # ansible-core before 2.19
-        with mock.patch.object(basic, "_ANSIBLE_ARGS", json.dumps({"ANSIBLE_MODULE_ARGS": args}).encode()):
-            yield
-    else:
-        with patch_module_args(args):
-            yield
-
-
 class ModuleRunner:
     """Runs a module's main() here and returns its result; `failed` is set as Ansible would."""
 
@@ -75,6 +60,7 @@ class ModuleRunner:
         self, module: ModuleType, args: dict[str, Any] | None = None, *, check: bool = False, diff: bool = True
     ) -> dict[str, Any]:
         from ansible.module_utils import basic
+        from ansible.module_utils.testing import patch_module_args
 
         def exit_json(_self: Any, **result: Any) -> None:
             raise ModuleExit({"changed": False, "failed": False, **result})
@@ -90,7 +76,7 @@ class ModuleRunner:
             "_ansible_keep_remote_files": False,
         }
         with (
-            _module_args(given),
+            patch_module_args(given),
             mock.patch.object(basic.AnsibleModule, "exit_json", exit_json),
             mock.patch.object(basic.AnsibleModule, "fail_json", fail_json),
         ):

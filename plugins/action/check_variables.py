@@ -13,14 +13,10 @@ import yaml
 from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
+from ansible.template import trust_as_template
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _run
 from ansible_collections.pcluster.postboot.plugins.plugin_utils import _variables
-
-try:
-    from ansible.template import trust_as_template as _trust_as_template
-except ImportError:  # before ansible-core 2.19 every string is a template
-    _trust_as_template = None
 
 _YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "roles")
@@ -126,10 +122,8 @@ class ActionModule(ActionBase):
 
 def _trusted(value: Any) -> Any:
     """Return a value of a role's own files as what Ansible takes for a template."""
-    if _trust_as_template is None:
-        return value
     if isinstance(value, str):
-        return _trust_as_template(value)
+        return trust_as_template(value)
     if isinstance(value, Mapping):
         return {key: _trusted(inner) for key, inner in value.items()}
     return [_trusted(inner) for inner in value] if isinstance(value, list) else value

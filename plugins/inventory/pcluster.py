@@ -317,21 +317,9 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_sessi
     regions_of,
 )
 
-try:
-    from ansible.template import trust_as_template as _trust  # noqa: F401
-except ImportError:  # before 2.19 everything was a template that was not marked as unsafe
-    from ansible.utils.unsafe_proxy import wrap_var
-else:
-    wrap_var = None
-
 GROUPS = ("pcluster_head", "pcluster_login", "pcluster_compute", "pcluster_gpu", "pcluster_efa")
 NAMES = tuple((key, f"pcluster_{key}") for key in VARIABLES)
 CACHE_FORMAT = 1
-
-
-def _unsafe(value: Any) -> Any:
-    """Return a value from outside as one that is never a template."""
-    return value if wrap_var is None else wrap_var(value)
 
 
 class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
@@ -489,11 +477,11 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         shown = [str(pattern) for pattern in self._option("tags")]
         for node, name in zip(nodes, names) if shown else ():
             tags = node.get("tags", {})
-            self._set(name, {"pcluster_tags": _unsafe({key: tags[key] for key in tags if matches(key, shown)})})
+            self._set(name, {"pcluster_tags": {key: tags[key] for key in tags if matches(key, shown)}})
 
     @staticmethod
     def _variables(node: Node) -> dict[str, Any]:
-        return {name: _unsafe(node[key]) for key, name in NAMES if node.get(key, "") != ""}
+        return {name: node[key] for key, name in NAMES if node.get(key, "") != ""}
 
     def _set(self, name: str, variables: Mapping[str, Any]) -> None:
         """Set variables of a host.
@@ -518,10 +506,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             )
         for group, variables in found.groups.items():
             for variable, value in variables.items():
-                self.inventory.set_variable(group, variable, _unsafe(value))
+                self.inventory.set_variable(group, variable, value)
         for node, name in zip(nodes, names):
-            own = found.hosts[node["instance_id"]]
-            self._set(name, {variable: _unsafe(value) for variable, value in own.items()})
+            self._set(name, found.hosts[node["instance_id"]])
 
     def _construct(self, nodes: Iterable[Node], names: Sequence[str]) -> None:
         """Make the user's own variables and groups."""
@@ -531,7 +518,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         strict = self.get_option("strict")
         self._keep_apart(names)
         for node, name in zip(nodes, names):
-            variables = {**self._variables(node), "pcluster_tags": _unsafe(node.get("tags", {}))}
+            variables = {**self._variables(node), "pcluster_tags": node.get("tags", {})}
             self._set_composite_vars(compose, variables, name, strict=strict)
             self._add_host_to_composed_groups(groups, variables, name, strict=strict)
             self._add_host_to_keyed_groups(keyed, variables, name, strict=strict)

@@ -103,11 +103,7 @@ class LookupModule(LookupBase):
         path = ROLES / role / file
         if not path.exists():
             return {}
-        try:
-            content = self._loader.load_from_file(str(path), trusted_as_template=True)
-        except TypeError:  # before ansible-core 2.19 every string is a template
-            content = self._loader.load_from_file(str(path))
-        return dict(content or {})
+        return dict(self._loader.load_from_file(str(path), trusted_as_template=True) or {})
 
 
 def _facts(architecture: str) -> dict[str, str]:

@@ -147,12 +147,8 @@ def test_keyed_groups_make_way_for_hosts(aws: Any, make: Any, listing: Make) -> 
 
 def template(variables: dict[str, Any], expression: str) -> Any:
     from ansible.parsing.dataloader import DataLoader
-    from ansible.template import Templar
+    from ansible.template import Templar, trust_as_template
 
-    try:
-        from ansible.template import trust_as_template
-    except ImportError:  # before 2.19
-        return Templar(loader=DataLoader(), variables=variables).template(expression)
     return Templar(loader=DataLoader(), variables=variables).template(trust_as_template(expression))
 
 
@@ -187,36 +183,6 @@ def test_tags_are_never_templates(aws: Any, make: Any, listing: Make, connection
         assert "{" not in name
         for value in group.vars.values():
             assert "EVALUATED" not in str(template({"value": value}, "{{ value }}"))
-
-
-def test_strings_are_marked_where_ansible_needs_it(
-    aws: Any, make: Any, listing: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before 2.19 every string was a template that was not wrapped, so all that come from outside have to be."""
-    wrapped: list[Any] = []
-
-    class Marked(str):
-        """What wrap_var returned in those days."""
-
-    def wrap_var(value: Any) -> Any:
-        wrapped.append(value)
-        if isinstance(value, dict):
-            return {Marked(key): wrap_var(inner) for key, inner in value.items()}
-        return Marked(value) if isinstance(value, str) else value
-
-    cloud = aws(make.cluster())
-    plugin = listing(cloud).plugin
-    monkeypatch.setattr(sys.modules[type(plugin).__module__], "wrap_var", wrap_var)
-    found = listing(cloud, tags=["Name"], connection="ssh_via_head")
-    values = [
-        value
-        for owner in (*found.inventory.hosts.values(), *found.inventory.groups.values())
-        for name, value in owner.vars.items()
-        if not name.startswith("inventory_")
-    ]
-    assert len(values) > 40
-    assert [value for value in values if type(value) is str] == []
-    assert all(type(value) is Marked for entry in values if isinstance(entry, dict) for value in entry.values())
 
 
 # The user's own variables and groups
