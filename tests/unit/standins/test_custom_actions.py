@@ -27,13 +27,12 @@ class Node:
         self.root, self.kind = root, kind
         (root / "bin").mkdir(parents=True)
         aws = root / "bin/aws"
-        aws.write_text(f'#!/bin/sh\nfor file; do :; done\ncp {BOOTSTRAP} "$file"\n')
+        # The script, or the status of the stack.
+        print_or_copy = f'if [ "$file" = - ]; then printf UPDATE_IN_PROGRESS; else cp {BOOTSTRAP} "$file"; fi'
+        aws.write_text(f"#!/bin/sh\nfor file; do :; done\n{print_or_copy}\n")
         aws.chmod(0o755)
-        (root / "cfnconfig").write_text(f"stack_name=main\ncfn_node_type={kind}\ncfn_scheduler_queue_name=gpu\n")
         (root / "slurm_nodename").write_text("gpu-st-p5-1")
-        text = EXECUTOR.read_text()
-        for path in ("/etc/parallelcluster/cfnconfig", "/etc/parallelcluster/slurm_plugin/slurm_nodename"):
-            text = text.replace(path, f"{root}/{Path(path).name}")
+        text = EXECUTOR.read_text().replace("/etc/parallelcluster/slurm_plugin", str(root))
         (root / "executor.py").write_text(text.replace("/var/log/parallelcluster", str(root)))
 
     def run(self, event: str = "postinstall", arguments: list[str] = ARGS) -> subprocess.CompletedProcess[str]:
@@ -47,6 +46,7 @@ class Node:
         (self.root / "config.yaml").write_text(json.dumps(config))
         environment = {"PATH": f"{self.root}/bin:/usr/bin:/bin", "PCLUSTER_POSTBOOT_ROOT": str(self.root)}
         line = [sys.executable, self.root / "executor.py", f"-{event}", "-c", self.root / "config.yaml"]
+        line += ["--stack-name", "main", "--node-type", self.kind, "--queue-name", "gpu", "--pool-name", "login"]
         return subprocess.run(line, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
     @property

@@ -20,9 +20,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
 EVENTS = {"preinstall": "OnNodeStart", "postinstall": "OnNodeConfigured", "postupdate": "OnNodeUpdated"}
 CONFIG = Path("/opt/parallelcluster/shared/cluster-config.yaml")
-CFNCONFIG = Path("/etc/parallelcluster/cfnconfig")
+# What fetch_and_run says of the node.
+OPTIONS = (
+    *("region", "stack-name", "cluster-name", "node-type", "queue-name", "pool-name", "instance-id", "instance-type"),
+    *("ip-address", "hostname", "resource", "availability-zone", "scheduler", "node-spec-file"),
+)
 NODENAME = Path("/etc/parallelcluster/slurm_plugin/slurm_nodename")
 ERROR = Path("/var/log/parallelcluster/bootstrap_error_msg")
 LOOK = "Please check /var/log/cfn-init.log in the head node, or check the cfn-init.log in CloudWatch logs."
@@ -47,25 +53,25 @@ class Script(NamedTuple):
     arguments: list[str]
 
 
-def cfnconfig(name: str) -> str:
-    lines = CFNCONFIG.read_text().splitlines()
-    return next((line.split("=", 1)[1] for line in lines if line.startswith(f"{name}=")), "")
-
-
-def scripts(config: dict[str, Any], event: str) -> list[Script]:
+def scripts(config: dict[str, Any], options: argparse.Namespace) -> list[Script]:
     """The scripts of this node for an event: one, or a Sequence of them."""
     part: dict[str, Any] = config.get("HeadNode") or {}
-    if cfnconfig("cfn_node_type") == "ComputeFleet":
-        queue = cfnconfig("cfn_scheduler_queue_name")
-        part = next((one for one in config["Scheduling"]["SlurmQueues"] if one["Name"] == queue), {})
-    elif cfnconfig("cfn_node_type") == "LoginNode":
-        part = config["LoginNodes"]["Pools"][0]
-    action = (part.get("CustomActions") or {}).get(event) or {}
+    if options.node_type == "ComputeFleet":
+        part = next(one for one in config["Scheduling"]["SlurmQueues"] if one["Name"] == options.queue_name)
+    elif options.node_type == "LoginNode":
+        part = next(one for one in config["LoginNodes"]["Pools"] if one["Name"] == options.pool_name)
+    action = (part.get("CustomActions") or {}).get(options.event) or {}
     found = action.get("Sequence") or ([action] if action else [])
     return [
-        Script(event, step, one["Script"], [str(word) for word in one.get("Args") or []])
+        Script(options.event, step, one["Script"], [str(word) for word in one.get("Args") or []])
         for step, one in enumerate(found, 1)
     ]
+
+
+def updating(stack: str) -> bool:
+    """Whether the stack is in an update, and not in its rollback; DescribeStacks would tell."""
+    line = ["aws", "s3", "cp", "--only-show-errors", f"s3://sandbox-stacks/{stack}", "-"]
+    return subprocess.run(line, stdout=subprocess.PIPE, text=True, check=False).stdout == "UPDATE_IN_PROGRESS"
 
 
 def download(script: Script) -> Path:
@@ -100,36 +106,39 @@ def execute(script: Script, path: Path) -> None:
     path.unlink()
 
 
-def tell(event: str, error: ActionError) -> None:
+def tell(options: argparse.Namespace, error: ActionError) -> None:
     """Say what failed, as each kind of node does."""
-    kind = cfnconfig("cfn_node_type")
-    if event != "OnNodeUpdated":
+    kind, updates = options.node_type, options.event == "OnNodeUpdated"
+    if not updates:
         ERROR.parent.mkdir(parents=True, exist_ok=True)
-        told = f"fetch_and_run - {error.without_url} {LOOK}" if kind == "HeadNode" else json.dumps(entry(event, error))
+        if kind == "HeadNode":
+            told = f"fetch_and_run - {error.without_url} {LOOK}"
+        else:
+            told = json.dumps(entry(options, error))
         ERROR.write_text(f"{told}\n")
         if kind in ("HeadNode", "LoginNode"):
             print(f"fetch_and_run - {error.message} {LOOK}", flush=True)
-    if event == "OnNodeUpdated" or kind != "HeadNode":
+    if updates or kind != "HeadNode":
         print(error.message, flush=True)
 
 
-def entry(event: str, error: ActionError) -> dict[str, Any]:
+def entry(options: argparse.Namespace, error: ActionError) -> dict[str, Any]:
     """What a compute or login node leaves for CloudWatch."""
-    kind = cfnconfig("cfn_node_type")
     known: dict[str, Any] = {
         "datetime": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         "version": 0,
         "scheduler": "slurm",
-        "cluster-name": cfnconfig("stack_name"),
-        "node-role": kind,
+        "cluster-name": options.cluster_name,
+        "node-role": options.node_type,
         "component": "custom-action",
         "level": "ERROR",
+        "instance-id": options.instance_id,
         "event-type": "custom-action-error",
         "message": error.without_url,
-        "detail": {"action": event, **error.detail},
+        "detail": {"action": options.event, **error.detail},
     }
-    if kind == "ComputeFleet":
-        known["compute"] = {"name": NODENAME.read_text(), "queue-name": cfnconfig("cfn_scheduler_queue_name")}
+    if options.node_type == "ComputeFleet":
+        known["compute"] = {"name": NODENAME.read_text(), "queue-name": options.queue_name}
     return known
 
 
@@ -137,15 +146,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in EVENTS:
         parser.add_argument(f"-{name}", dest="event", action="store_const", const=EVENTS[name])
-    # JSON is YAML, which the sandbox's nodes cannot read.
-    parser.add_argument("-c", dest="config", type=Path, default=CONFIG)
-    arguments = parser.parse_args()
+    parser.add_argument("-c", "--cluster-configuration", dest="config", type=Path, default=CONFIG)
+    for name in OPTIONS:
+        parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+    if options.event == "OnNodeUpdated" and not updating(options.stack_name):
+        return 0
     try:
-        wanted = scripts(json.loads(arguments.config.read_text()), arguments.event)
+        wanted = scripts(yaml.safe_load(options.config.read_text()), options)
         for script, path in [(script, download(script)) for script in wanted]:
             execute(script, path)
     except ActionError as error:
-        tell(arguments.event, error)
+        tell(options, error)
         return 1
     return 0
 
