@@ -3,7 +3,9 @@
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A stand-in of EC2's instance metadata service, version 2 only, for one node of the sandbox.
 
-imds.py [--role NAME] [--address ADDRESS]   without --role the instance has no role
+imds.py [--instance FILE] [--role NAME] [--address ADDRESS]   without --role the instance has no role
+
+FILE says what else is answered: a JSON object from paths to texts.
 """
 
 from __future__ import annotations
@@ -13,10 +15,11 @@ import json
 import secrets
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 CREDENTIALS = "/latest/meta-data/iam/security-credentials/"
 TOKENS: set[str] = set()
-ANSWERS: dict[str, str] = {"/latest/meta-data/placement/region": "us-east-1"}
+ANSWERS: dict[str, str] = {}
 
 
 def credentials() -> str:
@@ -71,9 +74,12 @@ class Service(BaseHTTPRequestHandler):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
+    parser.add_argument("--instance", type=Path)
     parser.add_argument("--role", default="")
     parser.add_argument("--address", default="169.254.169.254")
     options = parser.parse_args()
+    if options.instance:
+        ANSWERS.update(json.loads(options.instance.read_text()))
     if options.role:
         ANSWERS.update({CREDENTIALS: options.role, CREDENTIALS + options.role: ""})
     ThreadingHTTPServer((options.address, 80), Service).serve_forever()
