@@ -1,33 +1,38 @@
 # Copyright (c) 2026 The pcluster.postboot contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The sandbox's nodes and decoys as EC2 instances, tagged as ParallelCluster tags them."""
+"""The sandbox's AWS account, as the machine that runs the sandbox uses it."""
 
 from __future__ import annotations
 
+import json
 import time
+import urllib.request
 from typing import Any
 
 import boto3
-from botocore.exceptions import EndpointConnectionError
+from botocore.exceptions import ClientError, EndpointConnectionError
+from machines import Instance
 
 AMI = "ami-12c6146b"  # one that moto knows by itself
 
 
 class Account:
-    """The instances in the sandbox's AWS API. `made` collects one line for each instance that was not there yet."""
+    """The sandbox's AWS API. `made` collects one line for each decoy that was not there yet."""
 
     def __init__(self, endpoint: str, topology: dict[str, Any]) -> None:
-        self.topology = topology
+        self.topology, self.endpoint = topology, endpoint
         self.made: list[str] = []
-        self.ec2 = boto3.client(
-            "ec2",
-            region_name=topology["region"],
-            endpoint_url=endpoint,
+        self.ec2, self.s3 = self.client("ec2"), self.client("s3")
+        self.wait()
+
+    def client(self, service: str) -> Any:
+        return boto3.client(
+            service,
+            region_name=self.topology["region"],
+            endpoint_url=self.endpoint,
             aws_access_key_id="sandbox",
             aws_secret_access_key="sandbox",
         )
-        self.wait()
-        self.subnet = self.find_subnet()
 
     def wait(self, seconds: float = 60) -> None:
         end = time.monotonic() + seconds
@@ -40,81 +45,128 @@ class Account:
                     raise
                 time.sleep(0.5)
 
-    def find_subnet(self) -> str:
+    def named(self) -> dict[str, Instance]:
+        """The instances that run and are a node, by the node's name."""
+        filters = [
+            {"Name": "tag-key", "Values": ["sandbox:name"]},
+            {"Name": "instance-state-name", "Values": ["pending", "running"]},
+        ]
+        pages = self.ec2.get_paginator("describe_instances").paginate(Filters=filters)
+        found = [Instance.of(one) for page in pages for part in page["Reservations"] for one in part["Instances"]]
+        return {one.tags["sandbox:name"]: one for one in found}
+
+    # What a stack is made of
+
+    def upload(self, bucket: str, key: str, body: bytes) -> None:
+        try:
+            self.s3.put_object(Bucket=bucket, Key=key, Body=body)
+        except self.s3.exceptions.NoSuchBucket:
+            self.s3.create_bucket(Bucket=bucket)
+            self.s3.put_object(Bucket=bucket, Key=key, Body=body)
+
+    def template(self, name: str, data: dict[str, Any]) -> None:
+        """Make a launch template, or a new version of it where it has changed."""
+        try:
+            found = self.ec2.describe_launch_template_versions(LaunchTemplateName=name, Versions=["$Latest"])
+        except ClientError:
+            self.ec2.create_launch_template(LaunchTemplateName=name, LaunchTemplateData=data)
+            return
+        if found["LaunchTemplateVersions"][0]["LaunchTemplateData"].get("UserData") != data["UserData"]:
+            self.ec2.create_launch_template_version(LaunchTemplateName=name, LaunchTemplateData=data)
+
+    def table(self, definition: dict[str, Any]) -> None:
+        dynamodb = self.client("dynamodb")
+        if definition["TableName"] not in dynamodb.list_tables()["TableNames"]:
+            dynamodb.create_table(**definition)
+
+    def zone(self, key: str, domain: str, vpc: str) -> None:
+        """Make a private zone; the AWS API takes the caller's reference for its id."""
+        route53 = self.client("route53")
+        if not any(zone["Id"].endswith(key) for zone in route53.list_hosted_zones()["HostedZones"]):
+            route53.create_hosted_zone(
+                Name=domain,
+                CallerReference=key,
+                VPC={"VPCId": vpc, "VPCRegion": self.topology["region"]},
+                HostedZoneConfig={"PrivateZone": True},
+            )
+
+    def launch_head(self, told: dict[str, Any], name: str, address: str) -> None:
+        """Launch the head node at the address that its network interface has."""
+        head = told["head"]
+        tags = {**head["tags"], "sandbox:name": name}
+        self.ec2.run_instances(
+            MinCount=1,
+            MaxCount=1,
+            LaunchTemplate={"LaunchTemplateName": f"{told['cluster']}-HeadNode", "Version": "$Latest"},
+            NetworkInterfaces=[self.interface(told["account"]["subnet"], address)],
+            TagSpecifications=[{"ResourceType": "instance", "Tags": pairs(tags)}],
+        )
+
+    def interface(self, subnet: str, address: str) -> dict[str, Any]:
+        # It goes with its instance, or moto would keep the address from the next one.
+        private = [{"Primary": True, "PrivateIpAddress": address}]
+        return {"DeviceIndex": 0, "SubnetId": subnet, "PrivateIpAddresses": private, "DeleteOnTermination": True}
+
+    def stack_status(self, name: str, status: str) -> None:
+        """Note what DescribeStacks would say, which the custom action of an update asks."""
+        self.upload("sandbox-stacks", name, status.encode())
+
+    # Wait conditions
+
+    def signal(self, cluster: str) -> dict[str, str]:
+        """What the cluster's wait condition was told last."""
+        with urllib.request.urlopen(f"{self.endpoint}/sandbox/signal/{cluster}", timeout=10) as answer:
+            found: dict[str, str] = json.loads(answer.read())
+        return found
+
+    def tell(self, cluster: str, what: dict[str, str]) -> None:
+        body = json.dumps(what).encode()
+        asked = urllib.request.Request(f"{self.endpoint}/sandbox/signal/{cluster}", body, method="PUT")
+        with urllib.request.urlopen(asked, timeout=10):
+            pass
+
+    # Decoys
+
+    def ensure(self, decoy: dict[str, Any]) -> None:
+        """Launch the instance that stands for a decoy and bring it into its state, if it is not there."""
+        filters = [{"Name": "tag:sandbox:name", "Values": [decoy["name"]]}]
+        if self.ec2.describe_instances(Filters=filters)["Reservations"]:
+            return
         cidr = self.topology["network"]["subnet"]
-        found = self.ec2.describe_subnets(Filters=[{"Name": "cidr-block", "Values": [cidr]}])["Subnets"]
-        if found:
-            return found[0]["SubnetId"]
-        vpc = self.ec2.create_vpc(CidrBlock=cidr)["Vpc"]["VpcId"]
-        return self.ec2.create_subnet(VpcId=vpc, CidrBlock=cidr, AvailabilityZone=self.topology["region"] + "a")[
-            "Subnet"
-        ]["SubnetId"]
-
-    def find(self, name: str) -> str | None:
-        filters = [{"Name": "tag:sandbox:name", "Values": [name]}]
-        for reservation in self.ec2.describe_instances(Filters=filters)["Reservations"]:
-            for instance in reservation["Instances"]:
-                if instance["State"]["Name"] == "running" or name in (
-                    decoy["name"] for decoy in self.topology["decoys"]
-                ):
-                    return instance["InstanceId"]
-        return None
-
-    def ensure(self, node: dict[str, Any], cluster: dict[str, Any] | None) -> str:
-        """The id of the instance that stands for `node`, launched and brought into its state if it is not there."""
-        found = self.find(node["name"])
-        if found:
-            return found
-        tags = [{"Key": key, "Value": value} for key, value in self.tags(node, cluster).items()]
+        filters = [{"Name": "cidr-block", "Values": [cidr]}]
+        subnet = self.ec2.describe_subnets(Filters=filters)["Subnets"][0]["SubnetId"]
         launched = self.ec2.run_instances(
             ImageId=AMI,
             MinCount=1,
             MaxCount=1,
-            InstanceType=node.get("instance_type", "c5.xlarge"),
-            # The interface goes with its instance, or moto would keep the address from the next one.
-            NetworkInterfaces=[
-                {
-                    "DeviceIndex": 0,
-                    "SubnetId": self.subnet,
-                    "PrivateIpAddresses": [{"Primary": True, "PrivateIpAddress": node["address"]}],
-                    "DeleteOnTermination": True,
-                }
-            ],
-            TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+            InstanceType="c5.xlarge",
+            NetworkInterfaces=[self.interface(subnet, decoy["address"])],
+            TagSpecifications=[{"ResourceType": "instance", "Tags": pairs(self.tags(decoy))}],
         )["Instances"][0]["InstanceId"]
-        if node.get("state") == "stopped":
+        if decoy["state"] == "stopped":
             self.ec2.stop_instances(InstanceIds=[launched])
-        elif node.get("state") == "terminated":
+        elif decoy["state"] == "terminated":
             self.ec2.terminate_instances(InstanceIds=[launched])
-        self.made.append(f"registered {node['name']} as {launched}")
-        return launched
+        self.made.append(f"registered {decoy['name']} as {launched}")
 
-    def terminate(self, node: dict[str, Any]) -> None:
-        found = self.find(node["name"])
-        if found:
-            self.ec2.terminate_instances(InstanceIds=[found])
-
-    def tags(self, node: dict[str, Any], cluster: dict[str, Any] | None) -> dict[str, str]:
-        tags = {"sandbox:name": node["name"]}
-        if "ssm" in node:
-            tags["sandbox:ssm"] = node["ssm"]
-        if "type" not in node:
+    def tags(self, decoy: dict[str, Any]) -> dict[str, str]:
+        tags = {"sandbox:name": decoy["name"]}
+        if "ssm" in decoy:
+            tags["sandbox:ssm"] = decoy["ssm"]
+        if "type" not in decoy:
             return tags
-        image = cluster["os"] if cluster else "alinux2023"
-        tags |= {
-            "Name": node["type"],
-            "parallelcluster:cluster-name": node["cluster"],
-            "parallelcluster:node-type": node["type"],
+        return tags | {
+            "Name": decoy["type"],
+            "parallelcluster:cluster-name": decoy["cluster"],
+            "parallelcluster:node-type": decoy["type"],
             "parallelcluster:version": self.topology["parallelcluster"],
-            "parallelcluster:attributes": f"{image}, slurm, {self.topology['parallelcluster']}, x86_64",
-            "parallelcluster:networking": "EFA=true" if node.get("efa") else "EFA=NONE",
+            "parallelcluster:attributes": f"alinux2023, slurm, {self.topology['parallelcluster']}, x86_64",
+            "parallelcluster:networking": "EFA=NONE",
             "parallelcluster:filesystem": "efs=0, multiebs=0, raid=0, fsx=1",
+            "parallelcluster:queue-name": decoy["queue"],
+            "parallelcluster:compute-resource-name": decoy["compute_resource"],
         }
-        if "queue" in node:
-            tags |= {
-                "parallelcluster:queue-name": node["queue"],
-                "parallelcluster:compute-resource-name": node["compute_resource"],
-            }
-        if "pool" in node:
-            tags["parallelcluster:login-nodes-pool"] = node["pool"]
-        return tags
+
+
+def pairs(tags: dict[str, str]) -> list[dict[str, str]]:
+    return [{"Key": key, "Value": value} for key, value in tags.items()]

@@ -1,18 +1,24 @@
 # Copyright (c) 2026 The pcluster.postboot contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The sandbox's AWS: moto, and small fakes for the SSM calls that moto lacks.
+"""The sandbox's AWS: moto, and small fakes for the calls that moto lacks.
 
 DescribeInstanceInformation is answered for moto's own running instances. An instance's tag `sandbox:ssm` says what its
 agent's PingStatus is (Online without the tag); pages, filters and limits are those of the real service. Run Command is
-in commands.py.
+in commands.py, launch templates are in launches.py, and the names of a cluster's private zone in names.py.
+
+CompleteLifecycleAction, which a login node calls when it is up, leaves its result in the instance's tag
+`sandbox:lifecycle`. What cfn-signal sends to a wait condition's URL, /sandbox/signal/<cluster>, can be read there.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from io import BytesIO
 from typing import Any
 
+import launches
+import names
 from commands import InvalidRequest, Service
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.ec2 import ec2_backends
@@ -20,7 +26,10 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import run_simple
 from werkzeug.wrappers import Request, Response
 
-AGENT = "/sandbox/ssm-agent"
+AGENT, SIGNAL = "/sandbox/ssm-agent", "/sandbox/signal/"
+COMPLETED = """<CompleteLifecycleActionResponse xmlns="http://autoscaling.amazonaws.com/doc/2011-01-01/">
+  <CompleteLifecycleActionResult/><ResponseMetadata><RequestId>sandbox</RequestId></ResponseMetadata>
+</CompleteLifecycleActionResponse>"""
 
 
 def running(region: str) -> Iterator[tuple[Any, dict[str, str]]]:
@@ -72,6 +81,7 @@ class Application:
     def __init__(self) -> None:
         self.moto = DomainDispatcherApplication(create_backend_app)
         self.commands = Service(lambda region: {found.id for found, _ in running(region)}, DEFAULT_ACCOUNT_ID)
+        self.signals: dict[str, bytes] = {}
         self.calls = {
             "DescribeInstanceInformation": instance_information,
             "SendCommand": self.commands.send_command,
@@ -81,6 +91,10 @@ class Application:
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         service, _, name = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
+        if environ["PATH_INFO"].startswith(SIGNAL):
+            return self.signal(Request(environ))(environ, start_response)
+        if "/autoscaling/" in environ.get("HTTP_AUTHORIZATION", "") and self.completes(environ):
+            return Response(COMPLETED, content_type="text/xml")(environ, start_response)
         if environ["PATH_INFO"] == AGENT:
             answer, status = self.agent(Request(environ)), 200
         elif service == "AmazonSSM" and name in self.calls:
@@ -94,6 +108,25 @@ class Application:
             return self.moto(environ, start_response)
         return Response(json.dumps(answer), status, content_type="application/x-amz-json-1.1")(environ, start_response)
 
+    def signal(self, request: Request) -> Response:
+        """Keep what a wait condition is told last, or tell it."""
+        cluster = request.path.removeprefix(SIGNAL)
+        if request.method == "PUT":
+            self.signals[cluster] = request.get_data()
+        return Response(self.signals.get(cluster, b"{}"), content_type="application/json")
+
+    def completes(self, environ: dict[str, Any]) -> bool:
+        """Note the result of a CompleteLifecycleAction; return whether the call is one."""
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        form = Request({**environ, "wsgi.input": BytesIO(body)}).form
+        environ["wsgi.input"] = BytesIO(body)
+        if form.get("Action") != "CompleteLifecycleAction":
+            return False
+        region = environ["HTTP_AUTHORIZATION"].split("/")[2]
+        instance = ec2_backends[DEFAULT_ACCOUNT_ID][region].get_instance(form["InstanceId"])
+        instance.add_tag("sandbox:lifecycle", form["LifecycleActionResult"])
+        return True
+
     def agent(self, request: Request) -> dict[str, Any]:
         """What an agent is to do next, which may take a while; or its word on how something ended."""
         instance = request.args["instance"]
@@ -104,4 +137,8 @@ class Application:
 
 
 if __name__ == "__main__":
+    launches.furnish()
+    launches.follow_launch_templates()
+    launches.name_zones_by_reference()
+    names.serve()
     run_simple("0.0.0.0", 5000, Application(), threaded=True)
