@@ -61,9 +61,11 @@ build_node() {  # family base_image tag
   log "building $3"
   rm -rf "$newer" && mkdir "$newer"
   if [ "$1 $2" = "ubuntu $base" ]; then unpack_newer /opt/slurm "${slurm[@]}" > /dev/null; fi
-  "$repository/.venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: --dest "$cache/wheels" \
-    --requirement "$repository/requirements/cookbook.txt" --requirement "$repository/requirements/daemons-${daemons[$1]}.txt" 2> "$cache/wheels.log" ||
-    { cat "$cache/wheels.log" >&2; exit 1; }
+  for version in 3.11 3.12 3.13; do # what the images' Pythons are, whichever they are made from
+    "$repository/.venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: --python-version $version \
+      --dest "$cache/wheels" --requirement "$repository/requirements/cookbook.txt" --requirement "$repository/requirements/daemons-${daemons[$1]}.txt" \
+      2> "$cache/wheels.log" || { cat "$cache/wheels.log" >&2; exit 1; }
+  done
   podman build --quiet --volume "$newer:/sandbox/newer:ro" --volume "$cache/wheels:/sandbox/wheels:ro" --volume "$repository:/sandbox/repository:ro" \
     --build-arg BASE="$2" --build-arg FAMILY="$1" --build-arg DAEMONS="${daemons[$1]}" --tag "$3" --file "$here/Containerfile" "$here" > /dev/null
   rm -rf "$newer"
