@@ -4,18 +4,18 @@
 """The sandbox: two look-alike ParallelClusters, and the services around them, in podman on a network of their own.
 
 create.yml and destroy.yml call its steps in turn; `make node` calls `exec`. A step does only what is not done yet, and
-prints one line for each thing that it did, so that a step that prints nothing changed nothing.
+prints one line for each thing that it did, so that a step that prints nothing changed nothing. What nodes are told is
+ParallelCluster's own (parallelcluster/). What CloudFormation would make of it is in deploy.py, what an AMI has in
+ami.py, and which container runs for which instance in machines.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import platform
 import resource
-import secrets
 import shutil
 import socket
 import subprocess
@@ -24,19 +24,27 @@ import tempfile
 import time
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import ami
+import deploy
 import jinja2
+import machines
 import yaml
+from ami import write
+
+if TYPE_CHECKING:
+    from machines import Instance
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PREFIX = "postboot-"
-POWER_DOWN_REQUESTED, POWERING_DOWN, POWERED_DOWN, POWERING_UP = "!%~#"  # what sinfo puts behind a node's state
 
 
 class Sandbox:
     """The sandbox's state: what topology.yml asks for, what .sandbox holds, and what podman runs."""
+
+    prefix = PREFIX
 
     def __init__(self, state: Path) -> None:
         self.state = state
@@ -91,29 +99,37 @@ class Sandbox:
 
     @cached_property
     def clusters(self) -> dict[str, dict[str, Any]]:
-        """The clusters with what templates need: names, host names, instance ids."""
-        clusters = self.topology["clusters"]
-        remembered = self.state / "instances.json"
-        ids = json.loads(remembered.read_text()) if remembered.exists() else {}
-        for name, spare in self.topology["spares"].items():
-            clusters[spare["cluster"]]["nodes"][name] = {**spare, "spare": True}
-        for cluster_name, cluster in clusters.items():
-            cluster.update(name=cluster_name, hash=hashlib.sha256(cluster_name.encode()).hexdigest()[:16])
-            for name, node in cluster["nodes"].items():
-                hostname = name if node["type"] == "Compute" else "ip-" + node["address"].replace(".", "-")
-                node.update(name=name, hostname=hostname, instance_id=ids.get(name), cluster=cluster_name)
+        """The clusters of topology.yml, with their names."""
+        clusters: dict[str, dict[str, Any]] = self.topology["clusters"]
+        for name, cluster in clusters.items():
+            cluster["name"] = name
+            for key, node in cluster["nodes"].items():
+                node.update(name=key, cluster=name)
                 if node["type"] == "HeadNode":
                     cluster["head"] = node
         return clusters
 
-    def nodes(self, *, spares: bool = False) -> list[dict[str, Any]]:
-        return [n for c in self.clusters.values() for n in c["nodes"].values() if spares or not n.get("spare")]
+    def nodes(self) -> list[dict[str, Any]]:
+        return [node for cluster in self.clusters.values() for node in cluster["nodes"].values()]
 
-    def node(self, name: str) -> dict[str, Any]:
-        found = {node["name"]: node for node in self.nodes(spares=True)}
-        if name not in found:
-            sys.exit(f"NODE is {name!r}; the sandbox's nodes are {', '.join(found)}")
-        return found[name]
+    def told(self, cluster: str) -> dict[str, Any]:
+        """What ParallelCluster tells EC2 of a cluster; nothing before it was deployed."""
+        found = self.state / "clusters" / cluster / "cluster.json"
+        return json.loads(found.read_text()) if found.exists() else {}
+
+    def fixed_name(self, one: Instance) -> str:
+        """The name of a head or login node, of which a cluster has one each."""
+        kinds = {node["type"]: node["name"] for node in self.clusters[one.cluster]["nodes"].values()}
+        return "" if one.kind == "Compute" else kinds.get(one.kind, "")
+
+    @cached_property
+    def public_key(self) -> str:
+        """The key pair of the account."""
+        key = self.state / "ssh/id"
+        if not key.exists():
+            key.parent.mkdir(exist_ok=True)
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "sandbox", "-f", key], check=True)
+        return key.with_suffix(".pub").read_text()
 
     # Steps
 
@@ -187,7 +203,9 @@ class Sandbox:
     def services(self) -> None:
         """Start the AWS API, the mirror, the container registry and Amazon Managed Prometheus, and wait for them."""
         if self.podman("network", "exists", self.network, check=False).returncode:
-            self.podman("network", "create", "--subnet", self.topology["network"]["subnet"], self.network)
+            subnet = self.topology["network"]["subnet"]
+            # Names are answered by the AWS API, from Route 53.
+            self.podman("network", "create", "--disable-dns", "--subnet", subnet, self.network)
         running = self.running()
         services = (
             ("mirror", 80, self.mirror_arguments()),
@@ -216,13 +234,54 @@ class Sandbox:
             address = self.topology["services"][name]["address"]
             self.deadline(name, lambda at=(address, port): listens(at))
 
+        if not machines.runs(self.follower):
+            line = [sys.executable, str(HERE / "sandbox.py"), "--state", str(self.state), "machines"]
+            machines.start(line, self.state / "machines.log", self.follower)
+            print("started the machines' follower")
+
+    @property
+    def follower(self) -> Path:
+        """The file that names the process of machines.py."""
+        return self.state / "machines.pid"
+
+    def machines(self) -> None:
+        """Keep one container for each instance that runs, until this is ended."""
+        machines.Machines(self).follow()
+
+    def deploy(self) -> None:
+        """Make of each cluster what CloudFormation would: launch templates, tables, and the head node's instance."""
+        for cluster in self.clusters.values():
+            deploy.Stack(self, cluster).create()
+        for decoy in self.topology["decoys"]:
+            self.aws.ensure(decoy)
+        for line in self.aws.made:
+            print(line)
+        inventory = self.state / "inventory"
+        inventory.mkdir(exist_ok=True)
+        for part in (HERE / "inventory").iterdir():
+            if not (inventory / part.name).exists():
+                (inventory / part.name).symlink_to(part)
+
     def boot(self) -> None:
-        """Start the nodes that are not running, and wait until their systemd is up."""
-        running = self.running()
-        for node in self.nodes():
-            self.boot_node(node, running)
+        """Wait until every node of topology.yml is up: ParallelCluster itself has launched the compute nodes."""
+        before = self.state / "up"
+        waits = {node["name"] for node in self.nodes()}
+        ids = {name: one.id for name, one in self.aws.named().items() if name in waits}
+        if before.exists() and json.loads(before.read_text()) == ids and len(ids) == len(waits):
+            return
+        for cluster in self.clusters.values():
+            self.deadline(f"{cluster['name']}: its head node", lambda c=cluster: self.signalled(c), 600)
         for node in self.nodes():
             self.wait_for_systemd(node["name"])
+            print(f"{node['name']} is up, at {self.aws.named()[node['name']].address}")
+        write(before, json.dumps({name: one.id for name, one in self.aws.named().items() if name in waits}))
+
+    def signalled(self, cluster: dict[str, Any]) -> bool:
+        """Whether the head node has told CloudFormation that all is up; ends the program where it has failed."""
+        signal = self.aws.signal(cluster["name"])
+        if signal.get("Status") == "FAILURE":
+            sys.exit(f"the head node of {cluster['name']} has failed: {signal['Reason']}")
+        return signal.get("Status") == "SUCCESS"
 
     def mirror_arguments(self) -> list[str]:
         return [
@@ -243,8 +302,12 @@ class Sandbox:
             f"{libraries}:/srv/libraries:ro",
             "--volume",
             f"{HERE}/aws:/srv/aws:ro",
+            "--volume",
+            f"{HERE}/parallelcluster:/srv/parallelcluster:ro",
+            "--volume",
+            f"{HERE}/topology.yml:/srv/topology.yml:ro",
             "--env",
-            "PYTHONPATH=/srv/libraries",
+            "PYTHONPATH=/srv/libraries:/srv/parallelcluster",
             "--env",
             "PYTHONDONTWRITEBYTECODE=1",
             self.image["base"],
@@ -283,37 +346,38 @@ class Sandbox:
             "/srv/serve.py",
         ]
 
-    def boot_node(self, node: dict[str, Any], running: set[str]) -> None:
-        container, cluster = PREFIX + node["name"], self.clusters[node["cluster"]]
-        if container in running:
-            return
-        tree = self.node_tree(node, cluster)
-        self.podman("rm", "--force", "--ignore", "--volumes", container)
+    def boot_machine(self, one: Instance, name: str, user_data: str) -> None:
+        """Start the container of an instance."""
+        tree, cluster = ami.lay(self, one, user_data), self.clusters[one.cluster]
         # The one that had this address before had another host key.
         known = self.state / "ssh/known_hosts"
-        subprocess.run(["ssh-keygen", "-q", "-R", node["address"], "-f", known], capture_output=True, check=False)
-        volumes = [f"{tree}:/sandbox/node:ro", f"{container}-docker:/var/lib/docker"]
-        volumes += [
-            f"{PREFIX}{cluster['name']}-{share}:{at}"
-            for share, at in (("slurm", "/opt/slurm"), ("home", "/home"), ("fsx", "/fsx"))
-        ]
-        if node["type"] == "HeadNode":
-            volumes += [
-                f"{self.state}/head-{cluster['name']}:/sandbox/head:ro",
-                f"{self.state}/ssh/id.pub:/sandbox/authorized_keys:ro",
-            ]
-        names = [f"--add-host={other['hostname']}:{other['address']}" for other in cluster["nodes"].values()]
-        names += [f"--add-host={name}:{service['address']}" for name, service in self.topology["services"].items()]
+        subprocess.run(["ssh-keygen", "-q", "-R", one.address, "-f", known], capture_output=True, check=False)
+        shared = [("slurm", "/opt/slurm"), ("home", "/home"), ("fsx", "/fsx")]
+        shared += [("shared", "/opt/parallelcluster/shared")] if one.kind != "LoginNode" else []
+        shared += [("login", "/opt/parallelcluster/shared_login_nodes")] if one.kind != "Compute" else []
+        volumes = [f"{tree}:/sandbox/node:ro", f"{PREFIX}{one.id}-docker:/var/lib/docker"]
+        volumes += [f"{PREFIX}{one.cluster}-{share}:{at}" for share, at in shared]
+        if self.topology["instance_types"].get(one.type, {}).get("instance_store"):
+            volumes.append(f"{PREFIX}{one.id}-store:/sandbox/instance-store")
+        if one.kind == "HeadNode":
+            volumes.append(f"{self.state}/stacks/{one.cluster}:/sandbox/stack:ro")
+        head = cluster["head"]["address"]
+        names = [f"--add-host=ip-{head.replace('.', '-')}:{head}"]
+        names += [f"--add-host={key}:{service['address']}" for key, service in self.topology["services"].items()]
         self.podman(
             "run",
             "--detach",
             "--name",
-            container,
+            PREFIX + name,
+            "--label",
+            f"{machines.LABEL}={one.id}",
             "--hostname",
-            node["hostname"],
+            one.hostname,
             "--network",
             self.network,
-            *placed_at(node["address"]),
+            *placed_at(one.address),
+            "--dns",
+            self.topology["services"]["aws"]["address"],
             "--systemd=always",
             "--privileged",
             *(["--cgroupns=private"] if self.hybrid_cgroups else []),
@@ -321,114 +385,9 @@ class Sandbox:
             *(argument for volume in volumes for argument in ("--volume", volume)),
             self.image[cluster["image"]],
         )
-        print(f"booted {node['name']} {node['address']}")
-
-    def node_tree(self, node: dict[str, Any], cluster: dict[str, Any]) -> Path:
-        """Write the files that ParallelCluster puts on this one node, and on a head node those of /opt/slurm/etc."""
-        context = {
-            "node": node,
-            "cluster": cluster,
-            "region": self.topology["region"],
-            "hybrid_cgroups": self.hybrid_cgroups,
-            "actions": node.get("spare") and self.actions_of(cluster).exists(),
-        }
-        tree = self.state / "nodes" / node["name"]
-        write(tree / "etc/parallelcluster/cfnconfig", self.render("cfnconfig.j2", context))
-        write(tree / "etc/chef/dna.json", self.render("dna.json.j2", context))
-        write(
-            tree / "opt/parallelcluster/.bootstrapped",
-            f"aws-parallelcluster-cookbook-{self.topology['parallelcluster']}\n",
-        )
-        write(
-            tree / "etc/machine-id", hashlib.sha256(node["name"].encode()).hexdigest()[:32] + "\n"
-        )  # without one, systemd enables all that it finds
-        for program in ("slurm_resume", "slurm_suspend"):
-            write(
-                tree / "opt/parallelcluster/scripts/slurm" / program,
-                "#!/bin/sh\n# A stand-in: the sandbox's nodes are started by hand.\nexit 0\n",
-            )
-        if cluster["image"] == "el":
-            write(tree / "etc/yum.repos.d/amazonlinux.repo", (HERE / "templates/amazonlinux.repo").read_text())
-            keys = (
-                self.state
-                / "mirror/cdn.amazonlinux.com/al2023/core/mirrors/latest"
-                / platform.machine()
-                / "RPM-GPG-KEY-amazon-linux-2023"
-            )
-            write(tree / "etc/pki/rpm-gpg/RPM-GPG-KEY-amazon-linux-2023", keys.read_text())
-        if node.get("gpus"):
-            write(tree / "usr/bin/nvidia-smi", (HERE / "templates/nvidia-smi").read_text(), mode=0o755)
-        if node["type"] != "Compute":
-            imds = HERE / "standins/imds"
-            tool = tree / "opt/parallelcluster/scripts/imds/imds-access.sh"
-            write(tool, (imds / "imds-access.sh").read_text(), mode=0o744)
-            for name in ("imds.py", "imds.sh"):
-                write(tree / "sandbox" / name, (imds / name).read_text(), mode=0o755)
-        if node["type"] == "Compute":
-            write(tree / "etc/parallelcluster/slurm_plugin/slurm_nodename", node["name"])
-            write(
-                tree / "etc/parallelcluster/slurm_plugin/slurm_node_spec.json",
-                self.render("slurm_node_spec.json.j2", context),
-            )
-        self.cloudwatch_agent(tree, context)
-        self.custom_actions(tree, node, cluster)
-        write(tree / "usr/bin/amazon-ssm-agent", (HERE / "standins/ssm-agent/agent.py").read_text(), mode=0o755)
-        unit = "amazon-ssm-agent.service"
-        write(tree / "etc/systemd/system" / unit, (HERE / "standins/ssm-agent" / unit).read_text())
-        write(tree / "sandbox/boot.sh", self.render("boot.sh.j2", context))
-        write(tree / "etc/munge/munge.key", self.secret(f"munge-{cluster['name']}"))
-        if node["type"] == "HeadNode":
-            etc = self.state / f"head-{cluster['name']}"
-            for name in ("slurm.conf", "slurm_parallelcluster.conf", "gres.conf"):
-                write(etc / name, self.render(f"{name}.j2", context))
-            write(etc / "cgroup.conf", "CgroupAutomount=no\nConstrainCores=yes\n")
-            write(etc / "pcluster/custom_slurm_settings_include_file_slurm.conf", "# CustomSlurmSettings\n")
-            for kind in ("prolog.d", "epilog.d"):
-                write(etc / "scripts" / kind / "90_pcluster_noop", "#!/bin/bash\nexit 0\n", mode=0o755)
-            key = self.state / "ssh/id"
-            if not key.exists():
-                key.parent.mkdir(exist_ok=True)
-                subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "sandbox", "-f", key], check=True)
-        return tree
-
-    def actions_of(self, cluster: dict[str, Any]) -> Path:
-        """The cluster configuration by which spares boot, where it is there."""
-        return self.state / f"cluster-config-{cluster['name']}.yaml"
-
-    def custom_actions(self, tree: Path, node: dict[str, Any], cluster: dict[str, Any]) -> None:
-        """Write the program that runs custom actions, and for a spare what they are."""
-        standin, scripts = HERE / "standins/custom-actions", tree / "opt/parallelcluster/scripts"
-        for name in ("custom_action_executor.py", "boot.sh"):
-            write(scripts / name, (standin / name).read_text(), mode=0o755)
-        unit = "cloud-final.service"
-        write(tree / "etc/systemd/system" / unit, (standin / unit).read_text())
-        if node.get("spare") and self.actions_of(cluster).exists():
-            config = yaml.safe_load(self.actions_of(cluster).read_text())
-            write(tree / "opt/parallelcluster/shared/cluster-config.yaml", json.dumps(config, indent=1))
-
-    def cloudwatch_agent(self, tree: Path, context: dict[str, Any]) -> None:
-        """Write the CloudWatch agent of an official AMI, with ParallelCluster's own configuration appended to it."""
-        standin, home = HERE / "standins/cloudwatch-agent", tree / "opt/aws/amazon-cloudwatch-agent"
-        for name in ("amazon-cloudwatch-agent", "amazon-cloudwatch-agent-ctl", "start-amazon-cloudwatch-agent"):
-            write(home / "bin" / name, (standin / "agent.py").read_text(), mode=0o755)
-        write(home / "bin/CWAGENT_VERSION", "1.300071.0b1720\n")
-        unit = "amazon-cloudwatch-agent.service"
-        write(tree / "etc/systemd/system" / unit, (standin / unit).read_text())
-        own = self.render("cloudwatch_agent.json.j2", context)
-        write(home / "etc/amazon-cloudwatch-agent.json", own)
-        write(home / "etc/amazon-cloudwatch-agent.d/file_amazon-cloudwatch-agent.json", own)
-        write(home / "etc/common-config.toml", "# A stand-in's: nothing is set.\n")
-        write(home / "logs/amazon-cloudwatch-agent.log", "")
-        write(tree / "var/lib/cloud/data/instance-id", f"{context['node']['instance_id']}\n")
 
     def render(self, template: str, context: dict[str, Any]) -> str:
         return self.templates.get_template(template).render(context)
-
-    def secret(self, name: str) -> str:
-        path = self.state / "secrets" / name
-        if not path.exists():
-            write(path, secrets.token_hex(64), mode=0o600)
-        return path.read_text()
 
     def wait_for_systemd(self, name: str) -> None:
         """Wait until all units are up; one that lost a race for its version 1 cgroup at boot is started again."""
@@ -440,46 +399,22 @@ class Sandbox:
                 self.podman("exec", PREFIX + name, "sh", "-c", again, check=False)
             return state == "running"
 
-        # A spare may boot with custom actions.
-        self.deadline(f"{name}: systemd", up, 600 if self.node(name).get("spare") else 60)
-
-    def slurm(self, *names: str) -> None:
-        """Tell Slurm where its nodes are, as ParallelCluster's clustermgtd does, and wait until they are idle."""
-        for cluster in self.clusters.values():
-            computes = [
-                n
-                for n in cluster["nodes"].values()
-                if n["type"] == "Compute" and (n["name"] in names if names else not n.get("spare"))
-            ]
-            for node in computes:
-                up = self.slurm_state(cluster, node) in ("IDLE", "ALLOCATED", "MIXED")
-                if up and self.slurm_address(cluster, node) == node["address"]:
-                    continue
-                self.deadline(
-                    f"{cluster['name']}: slurmctld",
-                    lambda c=cluster: not self.slurm_command(c, "scontrol ping").returncode,
-                )
-                at = f"NodeName={node['name']} NodeAddr={node['address']} NodeHostname={node['name']}"
-                self.slurm_command(cluster, f"scontrol update {at}")
-                if not up:
-                    self.podman("exec", PREFIX + node["name"], "systemctl", "restart", "slurmd")
-                    self.deadline(
-                        f"{node['name']} in Slurm", lambda c=cluster, n=node: self.slurm_state(c, n) == "IDLE"
-                    )
-                print(f"{node['name']} is idle in Slurm, at {node['address']}")
+        self.deadline(f"{name}: systemd", up, 600)
 
     def slurm_command(self, cluster: dict[str, Any], command: str) -> subprocess.CompletedProcess[str]:
         return self.podman("exec", PREFIX + cluster["head"]["name"], "bash", "-lc", command, check=False)
 
-    def slurm_state(self, cluster: dict[str, Any], node: dict[str, Any]) -> str:
-        states = self.slurm_command(
-            cluster, f"sinfo --noheader --nodes={node['name']} --partition={node['queue']} --format=%T"
-        ).stdout.split()
+    def slurm_state(self, cluster: dict[str, Any], name: str) -> str:
+        """A node's state as sinfo has it, such as IDLE or POWERED_DOWN~."""
+        states = self.slurm_command(cluster, f"sinfo --noheader --nodes={name} --Format=StateComplete").stdout.split()
         return states[0].upper() if states else ""
 
-    def slurm_address(self, cluster: dict[str, Any], node: dict[str, Any]) -> str:
-        words = self.slurm_command(cluster, f"scontrol --oneliner show node {node['name']}").stdout.split()
-        return next((word.partition("=")[2] for word in words if word.startswith("NodeAddr=")), "")
+    def cluster_of(self, name: str) -> dict[str, Any]:
+        """The cluster that has a compute node of this name, whether it runs or not."""
+        for cluster in self.clusters.values():
+            if self.slurm_state(cluster, name):
+                return cluster
+        sys.exit(f"NODE is {name!r}; no cluster of the sandbox has a compute node of that name")
 
     def deadline(self, what: str, done: Any, seconds: float = 60) -> None:
         end = time.monotonic() + seconds
@@ -489,56 +424,28 @@ class Sandbox:
             time.sleep(0.5)
 
     def join(self, name: str) -> None:
-        """Boot one of the spares, as when a job needs it: Slurm asks for it, and then it appears."""
-        node = self.node(name)
-        cluster = self.clusters[node["cluster"]]
-        power_down = (POWER_DOWN_REQUESTED, POWERING_DOWN)
-        self.deadline(f"{name}: power-down", lambda: not self.slurm_state(cluster, node).endswith(power_down), 240)
-        self.slurm_command(cluster, f"scontrol update NodeName={name} State=POWER_UP")
-        # One that appeared before Slurm has begun to power it up would count as rebooted by somebody else.
-        self.deadline(f"{name}: power-up", lambda: self.slurm_state(cluster, node).endswith(POWERING_UP))
-        self.register(name)
-        self.boot_node(self.node(name), self.running())
+        """Have a job ask for a dynamic node, which ParallelCluster then launches, and wait until it has run there."""
+        cluster, queue = self.cluster_of(name), name.split("-dy-")[0]
+        self.deadline(f"{name}: power-down", lambda: "POWERING_DOWN" not in self.slurm_state(cluster, name), 300)
+        job = f"timeout 1500 srun --partition={queue} --nodelist={name} true"
+        done = self.slurm_command(cluster, f"runuser --login {cluster['user']} --command '{job}'")
+        if done.returncode:
+            sys.exit(f"no job ran on {name}: srun ended with {done.returncode}: {done.stderr.strip()}")
         self.wait_for_systemd(name)
-        failed = self.podman("exec", PREFIX + name, "cat", "/var/log/parallelcluster/bootstrap_error_msg", check=False)
-        if not failed.returncode:
-            sys.exit(f"{name} was not configured: {failed.stdout.strip()}")
-        self.slurm(name)
-        # From now on slurmd may be restarted without counting as a boot.
-        self.podman("exec", PREFIX + name, "sed", "-i", "s/ -b'/'/", "/etc/sysconfig/slurmd")
+        print(f"{name} is up, at {self.aws.named()[name].address}")
 
     def leave(self, name: str) -> None:
-        """End a spare as ParallelCluster does: Slurm powers it down, and then the instance is terminated."""
-        node = self.node(name)
-        cluster = self.clusters[node["cluster"]]
-        self.slurm_command(cluster, f"scontrol update NodeName={name} State=POWER_DOWN_FORCE")
-        # A job that is being ended comes first.
-        down = (POWERING_DOWN, POWERED_DOWN)
-        self.deadline(f"{name}: power-down", lambda: self.slurm_state(cluster, node).endswith(down), 240)
-        self.podman("rm", "--force", "--ignore", "--volumes", "--time=0", PREFIX + name)
-        self.aws.terminate(node)
+        """End a dynamic node through Slurm: clustermgtd terminates its instance."""
+        cluster = self.cluster_of(name)
+        self.slurm_command(cluster, f"scontrol update nodename={name} state=power_down_force")
+        self.deadline(f"{name}: termination", lambda: PREFIX + name not in self.running(), 300)
         print(f"{name} has left")
 
-    def register(self, *names: str) -> None:
-        """Hold the nodes and the decoys as instances in the AWS API, and remember the nodes' instance ids."""
-        wanted = [
-            node for node in self.nodes(spares=True) if (node["name"] in names if names else not node.get("spare"))
-        ]
-        for node in wanted:
-            node["instance_id"] = self.aws.ensure(node, self.clusters[node["cluster"]])
-        for decoy in self.topology["decoys"] if not names else []:
-            self.aws.ensure(decoy, self.clusters.get(decoy.get("cluster")))
-        for line in self.aws.made:
-            print(line)
-        inventory = self.state / "inventory"
-        inventory.mkdir(exist_ok=True)
-        for part in (HERE / "inventory").iterdir():
-            if not (inventory / part.name).exists():
-                (inventory / part.name).symlink_to(part)
-        write(
-            self.state / "instances.json",
-            json.dumps({n["name"]: n["instance_id"] for n in self.nodes(spares=True)}, indent=2) + "\n",
-        )
+    def update(self, name: str, overrides: str) -> None:
+        """Update a cluster's configuration with what a YAML file has, as `pcluster update-cluster` does."""
+        if name not in self.clusters:
+            sys.exit(f"CLUSTER is {name!r}; the sandbox's clusters are {', '.join(self.clusters)}")
+        sys.exit(deploy.Stack(self, self.clusters[name]).update(Path(overrides)))
 
     @cached_property
     def aws(self) -> Any:
@@ -553,10 +460,9 @@ class Sandbox:
 
     def exec(self, name: str, command: str, user: str) -> int:
         """Run one command on a node in a login shell, and return its exit code."""
-        self.node(name)
         if PREFIX + name not in self.running():
-            how = f"sandbox.py join {name}" if self.node(name).get("spare") else "make sandbox"
-            sys.exit(f"node {name} is not running: {how} boots it")
+            runs = sorted(one.removeprefix(PREFIX) for one in self.running())
+            sys.exit(f"NODE is {name!r}, which does not run; these do: {', '.join(runs)}")
         terminal = ["--tty"] if sys.stdin.isatty() and sys.stdout.isatty() else []
         full = [
             "podman",
@@ -581,10 +487,9 @@ class Sandbox:
 
     def status(self) -> None:
         """Say what runs and where to look."""
-        running = self.running()
-        for node in self.nodes(spares=True):
-            if PREFIX + node["name"] in running:
-                print(f"  {node['name']:<16} {node['address']:<14} {node['cluster']:<6} {node['type']}")
+        for name, one in sorted(self.aws.named().items(), key=lambda pair: (pair[1].cluster, pair[1].kind, pair[0])):
+            if one.cluster in self.clusters:
+                print(f"  {name:<16} {one.address:<14} {one.cluster:<6} {one.kind}")
         services = self.topology["services"]
         print(f"  {'aws':<16} {self.endpoint}")
         print(f"  {'mirror':<16} http://{services['mirror']['address']}/")
@@ -595,6 +500,7 @@ class Sandbox:
         """Remove every trace of the running sandbox. Images and the mirror's files stay, as a cache."""
         if not shutil.which("podman"):
             return  # nothing was ever set up here
+        machines.stop(self.follower)
         names = self.podman("ps", "--all", "--filter", f"name=^{PREFIX}", "--format", "{{.Names}}").stdout.split()
         if names:
             self.podman("rm", "--force", "--volumes", "--time=0", *names)
@@ -621,13 +527,6 @@ class Sandbox:
         shutil.rmtree(self.state)
 
 
-def write(path: Path, content: str, mode: int = 0o644) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists() or path.read_text() != content:
-        path.write_text(content)
-    path.chmod(mode)
-
-
 def listens(at: tuple[str, int]) -> bool:
     try:
         socket.create_connection(at, timeout=2).close()
@@ -647,10 +546,13 @@ def main() -> int:
         "--state", type=Path, default=ROOT / ".sandbox", help="where the sandbox keeps its files (default: %(default)s)"
     )
     steps = parser.add_subparsers(dest="step", required=True)
-    for step in ("images", "mirror", "services", "register", "boot", "slurm", "status", "destroy", "purge"):
+    for step in ("images", "mirror", "services", "deploy", "boot", "machines", "status", "destroy", "purge"):
         steps.add_parser(step, help=getattr(Sandbox, step).__doc__)
     for step in ("join", "leave"):
         steps.add_parser(step, help=getattr(Sandbox, step).__doc__).add_argument("name")
+    step = steps.add_parser("update", help=Sandbox.update.__doc__)
+    step.add_argument("name")
+    step.add_argument("overrides")
     steps.add_parser("variables", help=Sandbox.variables.__doc__).add_argument("folder")
     run = steps.add_parser("exec", help=Sandbox.exec.__doc__)
     run.add_argument("--user", default="root")

@@ -49,6 +49,7 @@ def configuration(topology: Mapping[str, Any], name: str, overrides: Mapping[str
         "HeadNode": {"InstanceType": head["instance_type"], "Networking": {"SubnetId": account.subnet}},
         "Scheduling": {
             "Scheduler": "slurm",
+            "SlurmSettings": settings(cluster["queues"]),
             "SlurmQueues": [queue(each, account) for each in cluster["queues"]],
         },
         "SharedStorage": [
@@ -76,6 +77,21 @@ def configuration(topology: Mapping[str, Any], name: str, overrides: Mapping[str
         }
     merged: dict[str, Any] = merge(found, overrides)
     return merged
+
+
+def settings(queues: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the sandbox wants of Slurm beside ParallelCluster's defaults."""
+    static = [f"{each['name']}-st-{each['compute_resource']}-[1-{each['min']}]" for each in queues if each["min"]]
+    return {
+        "ScaledownIdletime": 60,  # tests take longer than ten minutes
+        "QueueUpdateStrategy": "DRAIN",
+        "CustomSlurmSettings": [
+            # Nodes have as many CPUs as their instance type, whatever this machine has.
+            {"SlurmdParameters": "config_overrides"},
+            # The nodes that are always there, so that `srun -N2` without a partition has two.
+            {"PartitionName": "static", "Nodes": ",".join(static), "State": "UP", "Default": "YES"},
+        ],
+    }
 
 
 def queue(given: Mapping[str, Any], account: Account) -> dict[str, Any]:
@@ -307,7 +323,7 @@ def synthesize(
     cluster = topology["clusters"][name]
     version = str(cluster.get("parallelcluster", topology["parallelcluster"]))
     # Of the topology what Account reads: the rest is in the configuration, or is nothing to ParallelCluster.
-    nodes = {key: {"type": node["type"], "address": node["address"]} for key, node in cluster["nodes"].items()}
+    nodes = {key: {"type": node["type"], "address": node.get("address")} for key, node in cluster["nodes"].items()}
     heads = {key: node for key, node in nodes.items() if node["type"] == "HeadNode"}
     parts = {"region": topology["region"], "network": topology["network"], "parallelcluster": version}
     request = {
