@@ -98,8 +98,7 @@ def timed(action: Any) -> float:
 def fresh_node() -> str:
     """Boot the spare anew and return its address."""
     sandbox("leave", SPARE)
-    sandbox("join", SPARE)
-    return str(TOPOLOGY["spares"][SPARE]["address"])
+    return sandbox("join", SPARE).strip().rsplit(" ", 1)[1]
 
 
 def shell_script(address: str) -> None:

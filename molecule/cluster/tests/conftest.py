@@ -12,10 +12,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 import testinfra
 import yaml
@@ -24,7 +26,11 @@ from testinfra.host import Host
 SCENARIO = Path(__file__).resolve().parent.parent
 STATE = SCENARIO.parent.parent / ".sandbox"
 TOPOLOGY = yaml.safe_load((SCENARIO / "topology.yml").read_text())
-NODES = {name: node for cluster in TOPOLOGY["clusters"].values() for name, node in cluster["nodes"].items()}
+NODES = {
+    name: {**node, "cluster": cluster}
+    for cluster, found in TOPOLOGY["clusters"].items()
+    for name, node in found["nodes"].items()
+}
 COMPUTE = [name for name, node in NODES.items() if node["type"] == "Compute"]
 HEADS = [name for name, node in NODES.items() if node["type"] == "HeadNode"]
 
@@ -87,10 +93,43 @@ def killed() -> Callable[[list[str], float, float], None]:
     return run_and_kill
 
 
-@pytest.fixture(scope="session")
+def instances() -> dict[str, dict[str, Any]]:
+    """The nodes' instances that run now, as EC2 describes them, by the nodes' names."""
+    ec2 = boto3.client("ec2", region_name=TOPOLOGY["region"])
+    filters = [
+        {"Name": "tag:parallelcluster:cluster-name", "Values": list(TOPOLOGY["clusters"])},
+        {"Name": "instance-state-name", "Values": ["running"]},
+    ]
+    pages = ec2.get_paginator("describe_instances").paginate(Filters=filters)
+    found = {}
+    for one in (one for page in pages for part in page["Reservations"] for one in part["Instances"]):
+        name = next((tag["Value"] for tag in one["Tags"] if tag["Key"] == "sandbox:name"), None)
+        if name:
+            found[name] = one
+    return found
+
+
+def instance(name: str) -> str:
+    """The id of the instance that is a node now; empty where none is."""
+    return str(instances().get(name, {}).get("InstanceId", ""))
+
+
+@pytest.fixture
 def nodes() -> dict[str, dict[str, Any]]:
-    """The nodes of topology.yml by name, without the spares."""
-    return NODES
+    """The nodes of topology.yml by name, with the addresses that they have now."""
+    found = instances()
+    return {name: {**node, "address": found[name]["PrivateIpAddress"]} for name, node in NODES.items()}
+
+
+@contextmanager
+def unmanaged(head: str = "head") -> Iterator[None]:
+    """Keep clustermgtd from what a test does to nodes on purpose; it reads its configuration anew in each loop."""
+    conf = "/etc/parallelcluster/slurm_plugin/parallelcluster_clustermgtd.conf"
+    host(head).check_output(f"echo 'disable_all_cluster_management = true' >> {conf}")
+    try:
+        yield
+    finally:
+        host(head).check_output(f"sed -i /^disable_all_cluster_management/d {conf}")
 
 
 @pytest.fixture(scope="session")

@@ -76,9 +76,9 @@ def workspace() -> str:
 
 @pytest.fixture(scope="module")
 def agent(on: On, play: Play, workspace: str) -> Iterator[tuple[str, str]]:
-    """The variables of an agent, on a head node that has a metadata service, and no role yet."""
+    """The variables of an agent, on a head node that has no role."""
     host = on("el-head")
-    host.check_output("bash /sandbox/node/sandbox/imds.sh start")
+    host.check_output("bash /sandbox/node/sandbox/imds.sh role")
     values = {
         "prometheus_mode": "amp-only",
         "prometheus_amp_workspace": f"{AMP}/workspaces/{workspace}/",
@@ -87,7 +87,7 @@ def agent(on: On, play: Play, workspace: str) -> Iterator[tuple[str, str]]:
     }
     yield "-e", json.dumps(values)
     fault("")
-    host.check_output("bash /sandbox/node/sandbox/imds.sh stop")
+    host.check_output("bash /sandbox/node/sandbox/imds.sh reset")
     assert play(*ONLY).returncode == 0
     assert host.file("/etc/prometheus/rules/pcluster-node.yml").exists
 
@@ -105,7 +105,7 @@ def test_without_a_role_nothing_is_touched(on: On, play: Play, agent: tuple[str,
     )
     assert (process(host), host.check_output("stat --format=%Z /etc/prometheus/prometheus.yml")) == before
     # And with one that may not write.
-    host.check_output("bash /sandbox/node/sandbox/imds.sh start HeadRole")
+    host.check_output("bash /sandbox/node/sandbox/imds.sh role HeadRole")
     fault("403")
     line = failure(play(*ONLY, *agent))
     fault("")

@@ -10,12 +10,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 from testinfra.host import Host
+
+from .conftest import instance
 
 On = Callable[[str], Host]
 Play = Callable[..., subprocess.CompletedProcess[str]]
@@ -25,7 +26,6 @@ OURS, THEIRS = f"{FOLDER}/file_pcluster-postboot.json", f"{FOLDER}/file_amazon-c
 UNIT = "amazon-cloudwatch-agent"
 NODE = "cpu-st-c5-1"
 ONLY = ("--limit", NODE, "--tags", "cloudwatch_agent")
-INSTANCES = json.loads((Path(__file__).resolve().parents[3] / ".sandbox/instances.json").read_text())
 Found = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
@@ -47,7 +47,7 @@ def metrics(**only: Any) -> set[Found]:
 def of(name: str) -> dict[str, set[str]]:
     """The names of the metrics of one node, by their namespaces."""
     found: dict[str, set[str]] = {}
-    for namespace, metric, _dimensions in metrics(Dimensions=[{"Name": "InstanceId", "Value": INSTANCES[name]}]):
+    for namespace, metric, _dimensions in metrics(Dimensions=[{"Name": "InstanceId", "Value": instance(name)}]):
         found.setdefault(namespace, set()).add(metric)
     return found
 
@@ -56,7 +56,7 @@ def shipped(name: str, stream: str) -> list[str]:
     """What has arrived in a log stream of a node."""
     group = f"/aws/parallelcluster/{'el' if name.startswith('el-') else 'main'}-202611210900"
     names = client("logs").describe_log_streams(logGroupName=group)["logStreams"]
-    full = [one["logStreamName"] for one in names if one["logStreamName"].endswith(f"{INSTANCES[name]}.{stream}")]
+    full = [one["logStreamName"] for one in names if one["logStreamName"].endswith(f"{instance(name)}.{stream}")]
     if not full:
         return []
     events = client("logs").get_log_events(logGroupName=group, logStreamName=full[0], startFromHead=True)["events"]
@@ -119,14 +119,14 @@ def test_devices_of_a_node_count_as_one() -> None:
     some = metrics(Namespace="ParallelCluster/main", MetricName="nvidia_smi_utilization_gpu")
     gpus = [dimensions for _namespace, _metric, dimensions in some]
     assert {"index", "name"}.isdisjoint(name for one in gpus for name, _value in one)
-    ours = [dict(one) for one in gpus if dict(one).get("InstanceId") == INSTANCES["gpu-st-p5-1"] and len(one) > 1]
+    ours = [dict(one) for one in gpus if dict(one).get("InstanceId") == instance("gpu-st-p5-1") and len(one) > 1]
     assert {(one["ClusterName"], one["NodeType"], one["NodeName"], one["Queue"]) for one in ours} == {
         ("main", "compute", "gpu-st-p5-1", "gpu")
     }
 
 
 def test_a_heads_alarms_find_what_they_look_for() -> None:
-    head = (("InstanceId", INSTANCES["head"]),)
+    head = (("InstanceId", instance("head")),)
     found = metrics(Namespace="CWAgent")
     assert ("CWAgent", "mem_used_percent", head) in found
     assert ("CWAgent", "disk_used_percent", (*head, ("path", "/"))) in found

@@ -21,6 +21,8 @@ from typing import Any
 import pytest
 from testinfra.host import Host
 
+from .conftest import unmanaged
+
 On = Callable[[str], Host]
 Play = Callable[..., subprocess.CompletedProcess[str]]
 SCENARIO = Path(__file__).resolve().parent.parent
@@ -87,24 +89,26 @@ def job(on: On) -> Iterator[str]:
         return head.check_output(line + " ".join(words) + " --wrap 'sleep 900'").strip()
 
     drained = "burst-dy-c5-4"
-    head.check_output(f"{SLURM}/scontrol update nodename={drained} state=drain reason='a test of dashboards'")
-    jobs = [submit("--nodelist=gpu-st-p5-1"), submit("--nodelist=gpu-st-p5-1")]
-    try:
-        begin = time.monotonic()
-        # Two scrapes of what is counted, which a rate needs, and the rules that follow them.
-        signs = (
-            f'count_over_time(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{hpc_job="{jobs[0]}"}}[10m]) > 1',
-            "slurm_queue_pending > 0",
-            "slurm_node_drain_reason_info",
-            f'hpc_job:gpu_utilization:avg{{hpc_job="{jobs[0]}"}}',
-        )
-        while not all(has_data(sign) for sign in signs):
-            missing = [sign for sign in signs if not has_data(sign)]
-            assert time.monotonic() - begin < 240, f"no data after 240 s: {missing}"
-            time.sleep(2)
-        yield jobs[0]
-    finally:
-        head.check_output(f"{SLURM}/scancel {' '.join(jobs)}; {SLURM}/scontrol update nodename={drained} state=resume")
+    with unmanaged():  # clustermgtd would replace a drained node
+        head.check_output(f"{SLURM}/scontrol update nodename={drained} state=drain reason='a test of dashboards'")
+        jobs = [submit("--nodelist=gpu-st-p5-1"), submit("--nodelist=gpu-st-p5-1")]
+        try:
+            begin = time.monotonic()
+            # Two scrapes of what is counted, which a rate needs, and the rules that follow them.
+            signs = (
+                f'count_over_time(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{hpc_job="{jobs[0]}"}}[10m]) > 1',
+                "slurm_queue_pending > 0",
+                "slurm_node_drain_reason_info",
+                f'hpc_job:gpu_utilization:avg{{hpc_job="{jobs[0]}"}}',
+            )
+            while not all(has_data(sign) for sign in signs):
+                missing = [sign for sign in signs if not has_data(sign)]
+                assert time.monotonic() - begin < 240, f"no data after 240 s: {missing}"
+                time.sleep(2)
+            yield jobs[0]
+        finally:
+            line = f"{SLURM}/scancel {' '.join(jobs)}; {SLURM}/scontrol update nodename={drained} state=resume"
+            head.check_output(line)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -64,12 +64,17 @@ def process(host: Host, unit: str = "prometheus") -> str:
     return host.check_output(f"systemctl show --property=MainPID --value {unit}")
 
 
+def hostname(node: dict[str, Any]) -> str:
+    """The name that EC2 gives a node."""
+    return "ip-" + node["address"].replace(".", "-")
+
+
 def names(nodes: Nodes, cluster: str) -> set[str]:
     """The names by which the nodes of a cluster are known to Prometheus."""
     return {
-        name if node["type"] == "Compute" else "ip-" + node["address"].replace(".", "-")
+        name if node["type"] == "Compute" else hostname(node)
         for name, node in nodes.items()
-        if (name.startswith("el-")) == (cluster == "el")
+        if node["cluster"] == cluster
     }
 
 
@@ -265,7 +270,7 @@ def test_discovery_by_ec2(on: On, play: Play, nodes: Nodes) -> None:
         assert "0 changed" in play(*ONLY, *change).stdout
         assert head.run("systemctl is-active prometheus-targets.timer").stdout.strip() == "inactive"
         # The nodes of this cluster that run, whatever their SSM agents do.
-        mine = {node["address"] for name, node in nodes.items() if not name.startswith("el-")} | {"10.115.0.44"}
+        mine = {node["address"] for node in nodes.values() if node["cluster"] == "main"}
         urls = {f"http://{address}:9100/metrics" for address in mine}
         wait(30, lambda: set(targets(head).values()) == urls)
         found = ask(head, "targets?state=active")["activeTargets"]
@@ -273,15 +278,15 @@ def test_discovery_by_ec2(on: On, play: Play, nodes: Nodes) -> None:
         assert gpu == [
             {
                 "job": "gpu",
-                "instance": "ip-10-115-0-12",
+                "instance": hostname(nodes["gpu-st-p5-1"]),
                 "pc_cluster": "main",
-                "pc_node": "ip-10-115-0-12",
+                "pc_node": hostname(nodes["gpu-st-p5-1"]),
                 "pc_node_type": "compute",
                 "pc_queue": "gpu",
             }
         ]
         kinds = {one["labels"]["pc_node"]: one["labels"]["pc_node_type"] for one in found}
-        assert (kinds["ip-10-115-0-10"], kinds["ip-10-115-0-11"]) == ("head", "login")
+        assert (kinds[hostname(nodes["head"])], kinds[hostname(nodes["login"])]) == ("head", "login")
     finally:
         head.check_output(f"rm {dropin}; systemctl daemon-reload; systemctl restart prometheus")
 
