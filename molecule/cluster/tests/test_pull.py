@@ -14,6 +14,7 @@ import tarfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -31,9 +32,10 @@ SPARE = "burst-dy-c5-1"
 BUCKET = "sandbox-pull"
 DIR = STATE / "publish"
 OPT, LOG = "/opt/pcluster-postboot", "/var/log/pcluster-postboot/pull.log"
-EXECUTOR = "/opt/parallelcluster/scripts/custom_action_executor.py -postinstall -c /root/actions.json"
+EXECUTOR = "/opt/parallelcluster/scripts/fetch_and_run -postinstall --cluster-configuration /root/actions.json"
 PATH = "/usr/local/sbin:/usr/local/bin:/sbin:/bin:/usr/sbin:/usr/bin:/opt/aws/bin"
-CLUSTER = {"HeadNode": {"InstanceType": "m5.xlarge"}, "Scheduling": {"SlurmQueues": [{"Name": "burst"}]}}
+# The cluster's configuration as its user wrote it.
+CONFIG = STATE / "clusters/main/artifacts/configs/cluster-config.yaml"
 # Nothing listens there, and no request goes beyond the node.
 NOBODY = "127.0.0.1"
 
@@ -66,28 +68,44 @@ def s3() -> Iterator[Any]:
     bucket.delete()
 
 
+def update(folder: Path, parts: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """Update the cluster's configuration with these parts, and with none of earlier updates."""
+    file = folder / "parts.yaml"
+    file.write_text(yaml.safe_dump(parts))
+    line = [sys.executable, str(SANDBOX), "update", "main", str(file)]
+    return subprocess.run(line, text=True, capture_output=True, timeout=900, check=False)
+
+
 @pytest.fixture(scope="module")
-def bundle(play: Play, s3: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """The collection as it is, published; and the cluster's configuration, in which a spare finds it."""
+def printed(play: Play, s3: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What publish prints for the cluster's configuration. Nodes run it with the Python that ParallelCluster has."""
     folder = tmp_path_factory.mktemp("pull")
     subprocess.run([sys.executable, SANDBOX, "variables", folder / "group_vars"], check=True)
-    (folder / "cluster.yaml").write_text(yaml.safe_dump(CLUSTER))
     options = {
         "publish_s3": f"s3://{s3.name}/bundles",
         "publish_dir": str(DIR),
         "publish_group_vars": str(folder / "group_vars"),
-        "publish_config": str(folder / "cluster.yaml"),
-        "publish_pythons": ["3.11"],
+        "publish_config": str(CONFIG),
+        "publish_pythons": ["3.13"],
         "publish_architectures": ["x86_64"],
     }
     result = play("-e", json.dumps(options), name="publish")
     assert result.returncode == 0, result.stdout[-3000:]
     text = result.stdout[result.stdout.index("# pcluster.postboot ") :]
-    config = yaml.safe_load(re.split(r"^(?:TASK|ok:) ", text, maxsplit=1, flags=re.M)[0])
-    (queue,) = config["Scheduling"]["SlurmQueues"]
-    (STATE / "cluster-config-main.yaml").write_text(yaml.safe_dump(config))
+    found: dict[str, Any] = yaml.safe_load(re.split(r"^(?:TASK|ok:) ", text, maxsplit=1, flags=re.M)[0])
+    return found
+
+
+@pytest.fixture(scope="module")
+def bundle(printed: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bundle]:
+    """The collection as it is, published; an update of the cluster has brought it to the queue of the spare."""
+    folder = tmp_path_factory.mktemp("update")
+    (queue,) = [one for one in printed["Scheduling"]["SlurmQueues"] if one["Name"] == "burst"]
+    done = update(folder, {"Scheduling": {"SlurmQueues": [queue]}})
+    assert done.stdout.endswith("main: UPDATE_COMPLETE\n"), done.stdout + done.stderr
     action = queue["CustomActions"]["OnNodeConfigured"]
-    return Bundle(action["Script"].split("/")[-2], action["Script"], action["Args"])
+    yield Bundle(action["Script"].split("/")[-2], action["Script"], action["Args"])
+    assert update(folder, {}).returncode == 0
 
 
 def republish(s3: Any, bundle: Bundle, version: str, extra: dict[str, Any]) -> Bundle:
@@ -124,20 +142,19 @@ def newer(s3: Any, bundle: Bundle) -> Bundle:
 
 @pytest.fixture(scope="module")
 def spare(on: On, bundle: Bundle) -> Iterator[Host]:
-    """The spare, booted with the bundle as its custom action."""
+    """The spare: a job asks for it, ParallelCluster launches it, and it boots with the bundle as its custom action."""
     assert bundle.name
-    subprocess.run([sys.executable, SANDBOX, "join", SPARE], check=True, timeout=600)
+    subprocess.run([sys.executable, SANDBOX, "join", SPARE], check=True, timeout=1600)
     try:
         yield on(SPARE)
     finally:
-        (STATE / "cluster-config-main.yaml").unlink()
         subprocess.run([sys.executable, SANDBOX, "leave", SPARE], check=True, timeout=600)
 
 
 def act(spare: Host, *actions: dict[str, Any]) -> CommandResult:
     """Run custom actions on the spare, as its next boot would."""
-    config = {"Scheduling": {"SlurmQueues": [{"Name": "burst", "CustomActions": {"OnNodeConfigured": {}}}]}}
-    config["Scheduling"]["SlurmQueues"][0]["CustomActions"]["OnNodeConfigured"] = {"Sequence": list(actions)}
+    queue = {"Name": "burst", "CustomActions": {"OnNodeConfigured": {"Sequence": list(actions)}}}
+    config = {"Scheduling": {"SlurmQueues": [queue]}}
     spare.check_output("printf %%s %s > /root/actions.json", json.dumps(config))
     return spare.run(f"env -i PATH={PATH} {EXECUTOR}")
 
@@ -175,6 +192,8 @@ def test_a_node_boots_configured(spare: Host, bundle: Bundle) -> None:
     up = spare.check_output('date -ud "$(systemctl show -p ActiveEnterTimestamp --value slurmd)" +%FT%TZ')
     assert [phase for _at, phase in first] == ["boot", "later"]
     assert first[0][0] < up
+    # With the newest ansible-core, which official images have Python for.
+    assert "[core 2.21" in spare.check_output(f"{OPT}/current/venv/bin/ansible --version")
     assert spare.service("docker").is_running
     assert "nodename" in spare.check_output("curl -sf http://localhost:9100/metrics")
     assert spare.service("pcluster-postboot").is_enabled

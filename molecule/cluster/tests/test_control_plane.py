@@ -1,0 +1,337 @@
+# Copyright (c) 2026 The pcluster.postboot contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""ParallelCluster's own daemons, and nodes that configure themselves under them: replaced, killed, failing, updated.
+
+clustermgtd is 3.16 on `main` and 3.13 on `el`. Each test leaves its cluster with all static nodes up.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import boto3
+import pytest
+import yaml
+
+from .conftest import SCENARIO, STATE, host, instance, instances
+from .test_pull import Bundle, republish
+
+Play = Callable[..., subprocess.CompletedProcess[str]]
+SANDBOX = SCENARIO / "sandbox.py"
+BUCKET, DIR = "sandbox-control-plane", STATE / "publish"
+SLURM = "/opt/slurm/bin"
+PULL_LOG = "/var/log/pcluster-postboot/pull.log"
+REPORT = "/var/lib/pcluster-postboot/report.json"
+
+
+class Cluster(NamedTuple):
+    """One of the two clusters, with the static node that tests replace."""
+
+    name: str
+    head: str
+    queue: str
+    node: str
+    user: str
+
+    def slurm(self, command: str) -> str:
+        return host(self.head).check_output(f"{SLURM}/{command}")
+
+    def state(self, node: str = "") -> str:
+        found = self.slurm(
+            f"sinfo --noheader --nodes={node or self.node} --partition={self.queue} --Format=StateComplete"
+        )
+        return found.strip()
+
+    def log(self, pattern: str) -> list[str]:
+        """The lines of clustermgtd's log that match."""
+        done = host(self.head).run(f"grep -E '{pattern}' /var/log/parallelcluster/clustermgtd")
+        return done.stdout.splitlines()
+
+
+MAIN = Cluster("main", "head", "cpu", "cpu-st-c5-1", "ubuntu")
+EL = Cluster("el", "el-head", "el-cpu", "el-cpu-st-c5-1", "ec2-user")
+BOTH = pytest.mark.parametrize("cluster", [MAIN, EL], ids=lambda one: one.name)
+
+
+def wait(what: str, done: Callable[[], Any], seconds: float) -> Any:
+    """Wait until something is so, and return it."""
+    end = time.monotonic() + seconds
+    while not (found := done()):
+        assert time.monotonic() < end, f"{what}: not within {seconds:.0f} s"
+        time.sleep(2)
+    return found
+
+
+def replaced(cluster: Cluster, former: str, seconds: float = 420) -> str:
+    """Wait until a node's instance is another one, and the node idle; return the instance's id."""
+
+    def up() -> str:
+        now = instance(cluster.node)
+        return now if now not in ("", former) and cluster.state() == "IDLE" else ""
+
+    return str(wait(f"{cluster.node} is replaced", up, seconds))
+
+
+def report(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(host(name).file(REPORT).content_string)
+    return found
+
+
+def settled(name: str) -> dict[str, Any]:
+    """The report of a node, once the service that finishes its boot has ended."""
+    unit = "systemctl show -p ActiveState --value pcluster-postboot"
+    wait(f"{name}: its service", lambda: host(name).run(unit).stdout.strip() == "inactive", 240)
+    return report(name)
+
+
+@pytest.mark.parametrize(("daemon", "version"), [("head", "3.16.1"), ("el-head", "3.13.2")])
+def test_clustermgtd_is_parallelclusters(daemon: str, version: str) -> None:
+    """The daemon runs, unchanged from the package index, and has placed the static nodes."""
+    head = host(daemon)
+    found = head.check_output(
+        "ls -d /opt/parallelcluster/pyenv/versions/*/envs/node_virtualenv/lib/python3*/site-packages/*"
+    )
+    assert f"aws_parallelcluster_node-{version}.dist-info" in found
+    beat = head.check_output("stat --format=%Y /opt/slurm/etc/pcluster/.slurm_plugin/clustermgtd_heartbeat")
+    assert time.time() - int(beat) < 60
+    assert head.check_output("pgrep --full --euid pcluster-admin bin/clustermgtd").count("\n") == 0
+
+
+def test_instances_come_from_the_launch_templates() -> None:
+    templates = {
+        template["LaunchTemplateId"]: template["LaunchTemplateName"]
+        for template in boto3.client("ec2", region_name="us-east-1").describe_launch_templates()["LaunchTemplates"]
+    }
+    for name, template in (
+        ("gpu-st-p5-1", "main-gpu-p5"),
+        ("cpu-st-c5-1", "main-cpu-c5"),
+        ("el-cpu-st-c5-1", "el-el-cpu-c5"),
+    ):
+        tags = {tag["Key"]: tag["Value"] for tag in instances()[name]["Tags"]}
+        assert templates[tags["aws:ec2launchtemplate:id"]] == template
+
+
+# With bundles. Each cluster is updated so that its static node boots with one.
+
+
+def update(cluster: Cluster, folder: Path, parts: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    file = folder / f"{cluster.name}.yaml"
+    file.write_text(yaml.safe_dump(parts))
+    line = [sys.executable, str(SANDBOX), "update", cluster.name, str(file)]
+    return subprocess.run(line, text=True, capture_output=True, timeout=1500, check=False)
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[Any]:
+    bucket = boto3.resource("s3", region_name="us-east-1").Bucket(BUCKET)
+    bucket.create()
+    bucket.objects.all().delete()  # of a run that was killed
+    yield bucket
+    bucket.objects.all().delete()
+    bucket.delete()
+
+
+@pytest.fixture(scope="module")
+def publish(play: Play, s3: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Cluster], dict[str, Any]]:
+    """A function from a cluster to what publish prints for its configuration."""
+    folder = tmp_path_factory.mktemp("publish")
+    subprocess.run([sys.executable, SANDBOX, "variables", folder / "group_vars"], check=True)
+
+    def printed(cluster: Cluster) -> dict[str, Any]:
+        options = {
+            "publish_s3": f"s3://{s3.name}/bundles",
+            "publish_dir": str(DIR),
+            "publish_group_vars": str(folder / "group_vars"),
+            "publish_config": str(STATE / f"clusters/{cluster.name}/artifacts/configs/cluster-config.yaml"),
+            "publish_pythons": ["3.13"],
+            "publish_architectures": ["x86_64"],
+        }
+        result = play("-e", json.dumps(options), name="publish")
+        assert result.returncode == 0, result.stdout[-3000:]
+        text = result.stdout[result.stdout.index("# pcluster.postboot ") :]
+        found: dict[str, Any] = yaml.safe_load(re.split(r"^(?:TASK|ok:) ", text, maxsplit=1, flags=re.M)[0])
+        return found
+
+    return printed
+
+
+class Pulled:
+    """Clusters whose static node boots with a bundle."""
+
+    def __init__(self, publish: Callable[[Cluster], dict[str, Any]], s3: Any, folder: Path) -> None:
+        self.publish, self.s3, self.folder = publish, s3, folder
+        self.bundles: dict[str, Bundle] = {}
+        self.queues: dict[str, dict[str, Any]] = {}
+
+    def ready(self, cluster: Cluster) -> Bundle:
+        """Have the cluster's queue boot with the bundle: the update drains its node, which is replaced."""
+        if cluster.name not in self.bundles:
+            queues = self.publish(cluster)["Scheduling"]["SlurmQueues"]
+            (queue,) = [one for one in queues if one["Name"] == cluster.queue]
+            action = queue["CustomActions"]["OnNodeConfigured"]
+            self.queues[cluster.name] = queue
+            self.bundles[cluster.name] = Bundle(action["Script"].split("/")[-2], action["Script"], action["Args"])
+            former = instance(cluster.node)
+            self.take(cluster, action)
+            replaced(cluster, former)
+        return self.bundles[cluster.name]
+
+    def take(self, cluster: Cluster, *actions: dict[str, Any]) -> None:
+        """Update the cluster so that its queue's nodes boot with these actions."""
+        queue = {**self.queues[cluster.name], "CustomActions": {"OnNodeConfigured": {"Sequence": list(actions)}}}
+        done = update(cluster, self.folder, {"Scheduling": {"SlurmQueues": [queue]}})
+        assert done.stdout.endswith(f"{cluster.name}: UPDATE_COMPLETE\n"), done.stdout + done.stderr
+
+    def reset(self) -> None:
+        for cluster in (MAIN, EL):
+            if cluster.name in self.bundles:
+                former = instance(cluster.node)
+                assert update(cluster, self.folder, {}).returncode == 0
+                replaced(cluster, former)
+
+
+@pytest.fixture(scope="module")
+def pulled(
+    publish: Callable[[Cluster], dict[str, Any]], s3: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Pulled]:
+    found = Pulled(publish, s3, tmp_path_factory.mktemp("update"))
+    yield found
+    found.reset()
+
+
+@pytest.mark.long
+@BOTH
+def test_a_static_node_comes_up_by_pull_and_stays(cluster: Cluster, pulled: Pulled) -> None:
+    bundle = pulled.ready(cluster)
+    now = instance(cluster.node)
+    found = settled(cluster.node)
+    assert (found["outcome"], found["phase"]) == ("ok", "later"), found
+    assert host(cluster.node).file("/opt/pcluster-postboot/current").linked_to.endswith(bundle.name)
+    assert cluster.slurm(f"srun --partition={cluster.queue} hostname").strip() == cluster.node
+    # clustermgtd has looked several times since.
+    time.sleep(45)
+    assert (instance(cluster.node), cluster.state()) == (now, "IDLE")
+
+
+@pytest.mark.long
+@BOTH
+def test_a_drained_node_ends_its_job_and_is_replaced(cluster: Cluster, pulled: Pulled) -> None:
+    """As an administrator would: the job ends first, and the successor is configured."""
+    pulled.ready(cluster)
+    former = instance(cluster.node)
+    job = cluster.slurm(f"sbatch --parsable --output=/dev/null --partition={cluster.queue} --wrap 'sleep 25'").strip()
+    wait("the job runs", lambda: cluster.slurm(f"squeue --noheader --job={job} --format=%T").strip() == "RUNNING", 60)
+    cluster.slurm(f"scontrol update nodename={cluster.node} state=drain reason='a test of clustermgtd'")
+    time.sleep(15)
+    assert instance(cluster.node) == former
+    replaced(cluster, former)
+    assert "JobState=COMPLETED" in cluster.slurm(f"scontrol show job {job}")
+    assert settled(cluster.node)["outcome"] == "ok"
+    # Prometheus follows: the node's name stands for the new address.
+    address = instances()[cluster.node]["PrivateIpAddress"]
+    url = "http://localhost:9090/api/v1/targets?state=active"
+
+    def scraped() -> bool:
+        found = json.loads(host(cluster.head).check_output(f"curl -sf '{url}'"))["data"]["activeTargets"]
+        urls = {one["scrapeUrl"] for one in found if one["labels"].get("pc_node") == cluster.node}
+        return f"http://{address}:9100/metrics" in urls
+
+    wait("Prometheus knows the new address", scraped, 180)
+
+
+@pytest.mark.long
+@BOTH
+def test_a_node_that_is_killed_in_its_boot_is_replaced(cluster: Cluster, pulled: Pulled) -> None:
+    pulled.ready(cluster)
+    former = instance(cluster.node)
+    cluster.slurm(f"scontrol update nodename={cluster.node} state=drain reason='a test of clustermgtd'")
+    second = wait("a successor boots", lambda: (now := instance(cluster.node)) not in ("", former) and now, 240)
+    begun = f"grep -qs 'site begins' {PULL_LOG}"
+    wait("it configures itself", lambda: host(cluster.node).run(begun).rc == 0, 240)
+    subprocess.run(["podman", "kill", f"postboot-{cluster.node}"], check=True, capture_output=True)
+    third = replaced(cluster, str(second))
+    assert third != former
+    assert settled(cluster.node)["outcome"] == "ok"
+
+
+@pytest.mark.long
+def test_a_failing_exporter_costs_no_node(pulled: Pulled, s3: Any) -> None:
+    broken = republish(s3, pulled.ready(MAIN), "97.0.0", {"node_exporter_version": "0.0.1"})
+    former = instance(MAIN.node)
+    pulled.take(MAIN, broken.action())
+    now = replaced(MAIN, former)
+    unit = "systemctl show -p NRestarts --value pcluster-postboot"
+    wait("the service has tried", lambda: report(MAIN.node)["phase"] == "later", 240)
+    found = {entry["name"]: entry["status"] for entry in report(MAIN.node)["components"]}
+    assert found["node_exporter"] == "failed", (found, host(MAIN.node).run(unit).stdout)
+    assert (instance(MAIN.node), MAIN.state()) == (now, "IDLE")
+
+
+@pytest.mark.long
+def test_an_essential_that_fails_is_protected_mode_after_ten(pulled: Pulled, s3: Any) -> None:
+    """Each boot fails and each node is replaced; after ten the queue is taken out of use, as documented."""
+    good = pulled.ready(MAIN)
+    broken = republish(s3, good, "96.0.0", {"enroot_version": "0.0.1"})
+    pulled.take(MAIN, broken.action())
+    head = host(MAIN.head)
+    status = "get-compute-fleet-status.sh | jq -r .status"
+    wait("protected mode", lambda: head.check_output(status).strip() == "PROTECTED", 1500)
+    failures = MAIN.log("Found the following bootstrap failure nodes: .x1. ..cpu-st-c5-1")
+    assert len(failures) == 10, failures
+    assert "inact" in MAIN.slurm("sinfo --noheader --partition=cpu --format=%a")
+    # pcluster update-compute-fleet --status START_REQUESTED
+    table = boto3.resource("dynamodb", region_name="us-east-1").Table("parallelcluster-main")
+    pulled.take(MAIN, good.action())
+    now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+    table.put_item(Item={"Id": "COMPUTE_FLEET", "Data": {"status": "RUNNING", "lastStatusUpdatedTime": now}})
+    MAIN.slurm("scontrol update partitionname=cpu state=up")
+    replaced(MAIN, "")
+
+
+@pytest.mark.long
+def test_a_boot_beyond_its_time_is_ended_and_a_longer_time_helps(pulled: Pulled, s3: Any, tmp_path: Path) -> None:
+    """ComputeNodeBootstrapTimeout ends a boot that takes longer; with more of it the same boot comes up."""
+    good = pulled.ready(MAIN)
+    s3.put_object(Key="bundles/slow.sh", Body=b'#!/bin/bash\nsleep "$1"\n')
+    slow = {"Script": f"s3://{s3.name}/bundles/slow.sh", "Args": ["100"]}
+    queue = {**pulled.queues["main"], "CustomActions": {"OnNodeConfigured": {"Sequence": [slow, good.action()]}}}
+
+    def boots_within(timeout: int) -> None:
+        timeouts = {"Timeouts": {"ComputeNodeBootstrapTimeout": timeout}}
+        done = update(MAIN, tmp_path, {"DevSettings": timeouts, "Scheduling": {"SlurmQueues": [queue]}})
+        assert done.stdout.endswith("UPDATE_COMPLETE\n"), done.stdout + done.stderr
+
+    failures = "Found the following bootstrap failure nodes"
+    before = len(MAIN.log(failures))
+    boots_within(60)
+    wait("a boot is ended", lambda: len(MAIN.log(failures)) > before, 400)
+    former = instance(MAIN.node)
+    boots_within(900)
+    replaced(MAIN, former, 600)
+    assert settled(MAIN.node)["outcome"] == "ok"
+
+
+# Updates
+
+
+@pytest.mark.long
+def test_an_update_whose_on_node_updated_fails_is_rolled_back(pulled: Pulled, s3: Any, tmp_path: Path) -> None:
+    """The line that says why is in the head node's cfn-init.log, and the cluster has its former configuration."""
+    good = pulled.ready(MAIN)
+    broken = republish(s3, good, "95.0.0", {"enroot_version": "0.0.1"})
+    actions = {"OnNodeUpdated": broken.action()}
+    done = update(MAIN, tmp_path, {"HeadNode": {"CustomActions": actions}})
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "main: UPDATE_ROLLBACK_COMPLETE" in done.stdout
+    log = host("head").check_output("cat /var/log/cfn-init.log")
+    assert re.search(r"pcluster-postboot: enroot failed: .*enroot", log), log[-3000:]
+    config = yaml.safe_load(host("head").check_output("cat /opt/parallelcluster/shared/cluster-config.yaml"))
+    assert not (config["HeadNode"].get("CustomActions") or {}).get("OnNodeUpdated")
+    assert MAIN.state() == "IDLE"
