@@ -72,7 +72,7 @@ unit: | setup-node  ## Run the unit tests, and those that import ansible once mo
 cluster: | sandbox-setup  ## Run the Molecule scenario: check, converge, idempotence, verify, on a fresh sandbox
 	@$(RUN) molecule test --scenario-name cluster --no-command-borders
 
-soak: | setup-node  ## Run the long fault tests (ROUNDS=500; needs the sandbox for a tenth of them)
+soak: | setup-node  ## Run all unit tests on newer nodes' ansible-core, and the long fault tests (ROUNDS=500; needs the sandbox for a tenth of them)
 	@[ ! -e .venv/node ] || $(NODE_ENV) $(PYTEST) tests/unit
 	@$(ENV) python tests/soak/artifact.py --rounds $(or $(ROUNDS),500)
 	@$(ENV) python tests/soak/shared_build.py --rounds $$(( $(or $(ROUNDS),500) / 5 ))
