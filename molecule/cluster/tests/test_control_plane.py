@@ -43,11 +43,9 @@ class Cluster(NamedTuple):
     def slurm(self, command: str) -> str:
         return host(self.head).check_output(f"{SLURM}/{command}")
 
-    def state(self, node: str = "") -> str:
-        found = self.slurm(
-            f"sinfo --noheader --nodes={node or self.node} --partition={self.queue} --Format=StateComplete"
-        )
-        return found.strip()
+    def state(self) -> str:
+        """The node's state in Slurm, such as idle, down or drained."""
+        return self.slurm(f"sinfo --noheader --nodes={self.node} --partition={self.queue} --format=%T").strip()
 
     def log(self, pattern: str) -> list[str]:
         """The lines of clustermgtd's log that match."""
@@ -74,7 +72,7 @@ def replaced(cluster: Cluster, former: str, seconds: float = 420) -> str:
 
     def up() -> str:
         now = instance(cluster.node)
-        return now if now not in ("", former) and cluster.state() == "IDLE" else ""
+        return now if now not in ("", former) and cluster.state() == "idle" else ""
 
     return str(wait(f"{cluster.node} is replaced", up, seconds))
 
@@ -217,7 +215,7 @@ def test_a_static_node_comes_up_by_pull_and_stays(cluster: Cluster, pulled: Pull
     assert cluster.slurm(f"srun --partition={cluster.queue} hostname").strip() == cluster.node
     # clustermgtd has looked several times since.
     time.sleep(45)
-    assert (instance(cluster.node), cluster.state()) == (now, "IDLE")
+    assert (instance(cluster.node), cluster.state()) == (now, "idle")
 
 
 @pytest.mark.long
@@ -271,7 +269,7 @@ def test_a_failing_exporter_costs_no_node(pulled: Pulled, s3: Any) -> None:
     wait("the service has tried", lambda: report(MAIN.node)["phase"] == "later", 240)
     found = {entry["name"]: entry["status"] for entry in report(MAIN.node)["components"]}
     assert found["node_exporter"] == "failed", (found, host(MAIN.node).run(unit).stdout)
-    assert (instance(MAIN.node), MAIN.state()) == (now, "IDLE")
+    assert (instance(MAIN.node), MAIN.state()) == (now, "idle")
 
 
 @pytest.mark.long
@@ -334,4 +332,4 @@ def test_an_update_whose_on_node_updated_fails_is_rolled_back(pulled: Pulled, s3
     assert re.search(r"pcluster-postboot: enroot failed: .*enroot", log), log[-3000:]
     config = yaml.safe_load(host("head").check_output("cat /opt/parallelcluster/shared/cluster-config.yaml"))
     assert not (config["HeadNode"].get("CustomActions") or {}).get("OnNodeUpdated")
-    assert MAIN.state() == "IDLE"
+    assert MAIN.state() == "idle"
