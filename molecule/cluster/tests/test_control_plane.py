@@ -167,10 +167,14 @@ class Pulled:
         self.publish, self.s3, self.folder = publish, s3, folder
         self.bundles: dict[str, Bundle] = {}
         self.queues: dict[str, dict[str, Any]] = {}
+        former = {one.name: STATE / f"clusters/{one.name}-overrides.yaml" for one in (MAIN, EL)}
+        self.left = {name for name, path in former.items() if path.exists() and yaml.safe_load(path.read_text())}
 
     def ready(self, cluster: Cluster) -> Bundle:
         """Have the cluster's queue boot with the bundle: the update drains its node, which is replaced."""
         if cluster.name not in self.bundles:
+            if cluster.name in self.left:  # by a run that was killed
+                assert update(cluster, self.folder, {}).returncode == 0
             queues = self.publish(cluster)["Scheduling"]["SlurmQueues"]
             (queue,) = [one for one in queues if one["Name"] == cluster.queue]
             action = queue["CustomActions"]["OnNodeConfigured"]
