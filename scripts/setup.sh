@@ -59,7 +59,7 @@ fi
 if [ "${1:-}" = --node ] && [ ! -e .venv/node/.complete ] && .venv/bin/python -c 'import sys; sys.exit(sys.version_info >= (3, 12))'; then
   echo "preparing .venv/node"
   python=$(scripts/debian13.sh .venv/debian13 "$PWD/.venv/python" python3.13-minimal libpython3.13-minimal libpython3.13-stdlib python3.13-venv python3-pip-whl)
-  "$python/bin/python3.13" -m venv --clear --without-pip .venv/node
+  "$python/bin/python3.13" -m venv --clear .venv/node
   synchronise .venv/node requirements/{dev,uv}.txt
   rm -rf .venv/debian13
   touch .venv/node/.complete
