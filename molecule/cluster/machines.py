@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 ALIVE = ("pending", "running")
 LABEL = "sandbox.instance"
 REBOOTED = 129  # a container whose systemd has asked for a reboot ends by SIGHUP
-EXITS_EVERY = 3.0
 
 
 @dataclass
@@ -102,14 +101,13 @@ class Machines:
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
         self.ec2, self.dynamodb = sandbox.aws.ec2, sandbox.aws.client("dynamodb")
-        self.looked_for_exits = 0.0
 
     def follow(self) -> None:
         """Look, and look again, until this is ended."""
         while True:
             try:
                 self.look()
-            except Exception as error:  # the API may be away for a moment, and is asked again
+            except (Exception, SystemExit) as error:  # podman's name for a machine may be taken for a moment, for one
                 print(f"{type(error).__name__}: {error}", flush=True)
             time.sleep(1)
 
