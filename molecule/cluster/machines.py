@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -103,13 +104,14 @@ class Machines:
         self.ec2, self.dynamodb = sandbox.aws.ec2, sandbox.aws.client("dynamodb")
 
     def follow(self) -> None:
-        """Look, and look again, until this is ended."""
-        while True:
+        """Look, and look again, until this is asked to end; what was begun is brought to its end."""
+        ending = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: ending.set())
+        while not ending.wait(1):
             try:
                 self.look()
             except (Exception, SystemExit) as error:  # podman's name for a machine may be taken for a moment, for one
                 print(f"{type(error).__name__}: {error}", flush=True)
-            time.sleep(1)
 
     def instances(self) -> dict[str, Instance]:
         filters = [{"Name": "tag:parallelcluster:cluster-name", "Values": list(self.sandbox.clusters)}]
@@ -155,15 +157,10 @@ class Machines:
             self.sandbox.podman("start", container["Names"][0])
             self.say(f"{container['Names'][0]} reboots")
             return
+        asked = "instanceInitiatedShutdownBehavior"
+        found = self.ec2.describe_instance_attribute(InstanceId=one.id, Attribute=asked)[asked[0].upper() + asked[1:]]
         # An Auto Scaling group terminates a member that has stopped.
-        behaviour = (
-            "terminate"
-            if one.kind == "LoginNode"
-            else self.ec2.describe_instance_attribute(InstanceId=one.id, Attribute="instanceInitiatedShutdownBehavior")[
-                "InstanceInitiatedShutdownBehavior"
-            ].get("Value", "stop")
-        )
-        if behaviour == "terminate":
+        if one.kind == "LoginNode" or found.get("Value") == "terminate":
             self.say(f"{container['Names'][0]} has shut down ({container.get('ExitCode')}), and is terminated")
             self.ec2.terminate_instances(InstanceIds=[one.id])
 
@@ -206,7 +203,7 @@ class Machines:
         """Keep as many login nodes as a pool wants, and end one whose launch hook was not completed in time."""
         for pool in self.sandbox.told(cluster).get("login_pools", []):
             members = [one for one in instances if one.alive and self.in_pool(one, pool)]
-            for one in members:
+            for one in list(members):
                 waits = (datetime.now(timezone.utc) - one.launched).total_seconds()
                 if "sandbox:lifecycle" not in one.tags and waits > heartbeat(pool["auto_scaling_group"]):
                     self.say(f"{one.id} has not completed its launch within {waits:.0f} s, and is terminated")
