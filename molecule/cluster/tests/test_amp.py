@@ -185,6 +185,7 @@ def outage(host: Host, seconds: float, *kinds: str) -> None:
     assert process(host) == before
 
 
+@pytest.mark.long
 def test_an_outage_of_half_a_minute_loses_nothing(on: On, agent: tuple[str, str]) -> None:
     outage(on("el-head"), 30, "500", "429", "hang")
 

@@ -83,6 +83,7 @@ def test_essential_that_fails_stops_the_node(play: Play) -> None:
     assert re.search(r"^node_exporter +skipped", result.stdout, re.M), result.stdout[-3000:]
 
 
+@pytest.mark.long
 def test_telemetry_that_fails_is_reported_and_not_fatal(play: Play) -> None:
     result = play("--limit", "login", "-e", '{"node_exporter_sha256": {"x86_64": "' + "0" * 64 + '", "aarch64": ""}}')
     assert result.returncode == 0

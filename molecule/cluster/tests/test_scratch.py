@@ -90,6 +90,7 @@ def test_without_the_disk_docker_does_not_start_and_says_why(disk: Disk, play: P
     assert not host.service("docker").is_running
 
 
+@pytest.mark.long
 def test_a_run_waits_while_the_disk_is_set_up(disk: Disk, play: Play) -> None:
     host = disk.host
     disk.gone()

@@ -124,6 +124,7 @@ def native(on: On, play: Play) -> Iterator[Host]:
     assert host.check_output("systemctl is-active slurm_exporter") == "active"
 
 
+@pytest.mark.long
 def test_a_slurm_with_metrics_of_its_own_needs_no_exporter(native: Host, play: Play) -> None:
     result = play(*ONLY)
     assert result.returncode == 0, result.stdout[-3000:]
