@@ -63,7 +63,8 @@ def cookbook(tree: Path, sandbox: Sandbox) -> None:
     put(tree / "usr/local/sbin/setup-ephemeral-drives.sh", disks / "setup-ephemeral-drives.sh", 0o744)
     put(tree / UNITS / "setup-ephemeral.service", disks / "setup-ephemeral.service")
     # Upstream looks every 90 and every 15 seconds, for as long.
-    write(tree / "etc/sandbox/clocks.json", '{"wait_cluster_ready": 10, "wait_static_fleet_running": 5}\n')
+    clocks = {"after_reconfigure": 3, "wait_cluster_ready": 10, "wait_static_fleet_running": 5}
+    write(tree / "etc/sandbox/clocks.json", f"{json.dumps(clocks)}\n")
     write(
         tree / "etc/sandbox/aws.env",
         f"AWS_ENDPOINT_URL={sandbox.endpoint}\nAWS_ACCESS_KEY_ID=sandbox\nAWS_SECRET_ACCESS_KEY=sandbox\n",

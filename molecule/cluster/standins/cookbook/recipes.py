@@ -545,7 +545,7 @@ def update(node: Node) -> None:
     again(lambda: run("systemctl", "is-active", "--quiet", "slurmctld"), 5, 2)
     if queues:
         again(lambda: run(str(SLURM / "bin/scontrol"), "reconfigure"), 3, 5)
-    time.sleep(15)
+    time.sleep(clock("after_reconfigure", 15))
     wait_cluster_ready(node)
     if queues:
         run(supervisorctl, "start", "clustermgtd")
