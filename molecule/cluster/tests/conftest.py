@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,8 +24,8 @@ import testinfra
 import yaml
 from testinfra.host import Host
 
-SCENARIO = Path(__file__).resolve().parent.parent
-STATE = SCENARIO.parent.parent / ".sandbox"
+from .bundles import BUCKET, DIR, SANDBOX, SCENARIO, STATE, Bundle, config, printed, queue_of, update
+
 TOPOLOGY = yaml.safe_load((SCENARIO / "topology.yml").read_text())
 NODES = {
     name: {**node, "cluster": cluster}
@@ -142,9 +143,63 @@ def inventory() -> dict[str, Any]:
     return {**json.loads(result.stdout, object_hook=lambda o: o.get("__ansible_unsafe", o)), "stderr": result.stderr}
 
 
+# Bundles
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[Any]:
+    """The bucket with the bundles, as a resource of boto3."""
+    bucket = boto3.resource("s3", region_name=TOPOLOGY["region"]).Bucket(BUCKET)
+    bucket.create()
+    bucket.objects.all().delete()  # of a run that was killed
+    yield bucket
+    bucket.objects.all().delete()
+    bucket.delete()
+    for path in DIR.glob("[0-9]*"):  # the wheels stay
+        shutil.rmtree(path)
+
+
+@pytest.fixture(scope="session")
+def publish(s3: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
+    """A function that publishes the collection as it is, and returns what publish.yml prints for a cluster.
+
+    Nodes run it with the Python that ParallelCluster has.
+    """
+    folder = tmp_path_factory.mktemp("publish")
+    subprocess.run([sys.executable, SANDBOX, "variables", folder / "group_vars"], check=True)
+
+    def published(cluster: str) -> dict[str, Any]:
+        options = {
+            "publish_s3": f"s3://{s3.name}/bundles",
+            "publish_dir": str(DIR),
+            "publish_group_vars": str(folder / "group_vars"),
+            "publish_config": str(config(cluster)),
+            "publish_pythons": ["3.13"],
+            "publish_architectures": ["x86_64"],
+        }
+        return printed(playbook("-e", json.dumps(options), name="publish"))
+
+    return published
+
+
+@pytest.fixture(scope="session")
+def bundle(publish: Callable[[str], dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bundle]:
+    """The collection as it is, published; an update of the cluster has brought it to the queue `burst`."""
+    folder = tmp_path_factory.mktemp("update")
+    queue = queue_of(publish("main"), "burst")
+    done = update("main", folder, {"Scheduling": {"SlurmQueues": [queue]}})
+    assert done.stdout.endswith("main: UPDATE_COMPLETE\n"), done.stdout + done.stderr
+    yield Bundle.of(queue["CustomActions"]["OnNodeConfigured"])
+    assert update("main", folder, {}).returncode == 0
+
+
+# First what the whole run has left, as other tests run single components, whose reports replace it; then what updates
+# the cluster.
+FIRST = ["test_cluster.py", "test_control_plane.py", "test_creation.py", "test_login_nodes.py", "test_update.py"]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Look first at what the whole run has left; other tests run single components, whose reports replace it."""
-    items.sort(key=lambda item: item.path.name != "test_cluster.py")
+    items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,12 +19,9 @@ import boto3
 import pytest
 import yaml
 
-from .conftest import SCENARIO, STATE, host, instance, instances
-from .test_pull import Bundle, republish
+from .bundles import STATE, Bundle, queue_of, republish, update
+from .conftest import host, instance, instances
 
-Play = Callable[..., subprocess.CompletedProcess[str]]
-SANDBOX = SCENARIO / "sandbox.py"
-BUCKET, DIR = "sandbox-control-plane", STATE / "publish"
 SLURM = "/opt/slurm/bin"
 PULL_LOG = "/var/log/pcluster-postboot/pull.log"
 REPORT = "/var/lib/pcluster-postboot/report.json"
@@ -119,51 +115,10 @@ def test_instances_come_from_the_launch_templates() -> None:
 # With bundles. Each cluster is updated so that its static node boots with one.
 
 
-def update(cluster: Cluster, folder: Path, parts: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-    file = folder / f"{cluster.name}.yaml"
-    file.write_text(yaml.safe_dump(parts))
-    line = [sys.executable, str(SANDBOX), "update", cluster.name, str(file)]
-    return subprocess.run(line, text=True, capture_output=True, timeout=1500, check=False)
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[Any]:
-    bucket = boto3.resource("s3", region_name="us-east-1").Bucket(BUCKET)
-    bucket.create()
-    bucket.objects.all().delete()  # of a run that was killed
-    yield bucket
-    bucket.objects.all().delete()
-    bucket.delete()
-
-
-@pytest.fixture(scope="module")
-def publish(play: Play, s3: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Cluster], dict[str, Any]]:
-    """A function from a cluster to what publish prints for its configuration."""
-    folder = tmp_path_factory.mktemp("publish")
-    subprocess.run([sys.executable, SANDBOX, "variables", folder / "group_vars"], check=True)
-
-    def printed(cluster: Cluster) -> dict[str, Any]:
-        options = {
-            "publish_s3": f"s3://{s3.name}/bundles",
-            "publish_dir": str(DIR),
-            "publish_group_vars": str(folder / "group_vars"),
-            "publish_config": str(STATE / f"clusters/{cluster.name}/artifacts/configs/cluster-config.yaml"),
-            "publish_pythons": ["3.13"],
-            "publish_architectures": ["x86_64"],
-        }
-        result = play("-e", json.dumps(options), name="publish")
-        assert result.returncode == 0, result.stdout[-3000:]
-        text = result.stdout[result.stdout.index("# pcluster.postboot ") :]
-        found: dict[str, Any] = yaml.safe_load(re.split(r"^(?:TASK|ok:) ", text, maxsplit=1, flags=re.M)[0])
-        return found
-
-    return printed
-
-
 class Pulled:
     """Clusters whose static node boots with a bundle."""
 
-    def __init__(self, publish: Callable[[Cluster], dict[str, Any]], s3: Any, folder: Path) -> None:
+    def __init__(self, publish: Callable[[str], dict[str, Any]], s3: Any, folder: Path) -> None:
         self.publish, self.s3, self.folder = publish, s3, folder
         self.bundles: dict[str, Bundle] = {}
         self.queues: dict[str, dict[str, Any]] = {}
@@ -174,12 +129,10 @@ class Pulled:
         """Have the cluster's queue boot with the bundle: the update drains its node, which is replaced."""
         if cluster.name not in self.bundles:
             if cluster.name in self.left:  # by a run that was killed
-                assert update(cluster, self.folder, {}).returncode == 0
-            queues = self.publish(cluster)["Scheduling"]["SlurmQueues"]
-            (queue,) = [one for one in queues if one["Name"] == cluster.queue]
+                assert update(cluster.name, self.folder, {}).returncode == 0
+            queue = self.queues[cluster.name] = queue_of(self.publish(cluster.name), cluster.queue)
             action = queue["CustomActions"]["OnNodeConfigured"]
-            self.queues[cluster.name] = queue
-            self.bundles[cluster.name] = Bundle(action["Script"].split("/")[-2], action["Script"], action["Args"])
+            self.bundles[cluster.name] = Bundle.of(action)
             former = instance(cluster.node)
             self.take(cluster, action)
             replaced(cluster, former)
@@ -188,20 +141,20 @@ class Pulled:
     def take(self, cluster: Cluster, *actions: dict[str, Any]) -> None:
         """Update the cluster so that its queue's nodes boot with these actions."""
         queue = {**self.queues[cluster.name], "CustomActions": {"OnNodeConfigured": {"Sequence": list(actions)}}}
-        done = update(cluster, self.folder, {"Scheduling": {"SlurmQueues": [queue]}})
+        done = update(cluster.name, self.folder, {"Scheduling": {"SlurmQueues": [queue]}})
         assert done.stdout.endswith(f"{cluster.name}: UPDATE_COMPLETE\n"), done.stdout + done.stderr
 
     def reset(self) -> None:
         for cluster in (MAIN, EL):
             if cluster.name in self.bundles:
                 former = instance(cluster.node)
-                assert update(cluster, self.folder, {}).returncode == 0
+                assert update(cluster.name, self.folder, {}).returncode == 0
                 replaced(cluster, former)
 
 
 @pytest.fixture(scope="module")
 def pulled(
-    publish: Callable[[Cluster], dict[str, Any]], s3: Any, tmp_path_factory: pytest.TempPathFactory
+    publish: Callable[[str], dict[str, Any]], s3: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Pulled]:
     found = Pulled(publish, s3, tmp_path_factory.mktemp("update"))
     yield found
@@ -307,7 +260,7 @@ def test_a_boot_beyond_its_time_is_ended_and_a_longer_time_helps(pulled: Pulled,
 
     def boots_within(timeout: int) -> None:
         timeouts = {"Timeouts": {"ComputeNodeBootstrapTimeout": timeout}}
-        done = update(MAIN, tmp_path, {"DevSettings": timeouts, "Scheduling": {"SlurmQueues": [queue]}})
+        done = update("main", tmp_path, {"DevSettings": timeouts, "Scheduling": {"SlurmQueues": [queue]}})
         assert done.stdout.endswith("UPDATE_COMPLETE\n"), done.stdout + done.stderr
 
     failures = "Found the following bootstrap failure nodes"
@@ -329,11 +282,11 @@ def test_an_update_whose_on_node_updated_fails_is_rolled_back(pulled: Pulled, s3
     good = pulled.ready(MAIN)
     broken = republish(s3, good, "95.0.0", {"enroot_version": "0.0.1"})
     actions = {"OnNodeUpdated": broken.action()}
-    done = update(MAIN, tmp_path, {"HeadNode": {"CustomActions": actions}})
+    done = update("main", tmp_path, {"HeadNode": {"CustomActions": actions}})
     assert done.returncode == 1, done.stdout + done.stderr
     assert "main: UPDATE_ROLLBACK_COMPLETE" in done.stdout
     log = host("head").check_output("cat /var/log/cfn-init.log")
-    assert re.search(r"pcluster-postboot: enroot failed: .*enroot", log), log[-3000:]
+    assert re.search(r"^pcluster-postboot: enroot failed: .*enroot", log, re.M), log[-3000:]
     config = yaml.safe_load(host("head").check_output("cat /opt/parallelcluster/shared/cluster-config.yaml"))
     assert not (config["HeadNode"].get("CustomActions") or {}).get("OnNodeUpdated")
     assert MAIN.state() == "idle"

@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,13 +15,13 @@ import pytest
 import yaml
 from testinfra.host import Host
 
-from .conftest import STATE, TOPOLOGY
+from .bundles import DIR, STATE, printed
+from .conftest import TOPOLOGY
 
 On = Callable[[str], Host]
 Play = Callable[..., subprocess.CompletedProcess[str]]
 BUCKET = "sandbox-publish"
 NODE = "cpu-st-c5-1"
-DIR = STATE / "publish"
 # What the sandbox itself runs on, so that little is downloaded, and nothing the second time.
 OPTIONS = {
     "publish_s3": f"s3://{BUCKET}/bundles/",
@@ -43,19 +41,11 @@ def s3() -> Iterator[Any]:
     yield bucket
     bucket.objects.all().delete()
     bucket.delete()
-    for path in DIR.glob("[0-9]*"):  # the wheels stay
-        shutil.rmtree(path)
 
 
 @pytest.fixture(scope="module")
 def published(play: Play, s3: Any) -> subprocess.CompletedProcess[str]:
     return play("-e", json.dumps(OPTIONS), name="publish")
-
-
-def printed(result: subprocess.CompletedProcess[str]) -> Any:
-    assert result.returncode == 0, result.stdout[-3000:]
-    start = result.stdout.index("# pcluster.postboot ")
-    return yaml.safe_load(re.split(r"^(?:TASK|ok:) ", result.stdout[start:], maxsplit=1, flags=re.M)[0])
 
 
 def times(s3: Any) -> dict[str, Any]:

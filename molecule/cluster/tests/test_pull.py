@@ -4,133 +4,28 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import re
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-import yaml
 from testinfra.backend.base import CommandResult
 from testinfra.host import Host
 
-from .conftest import SCENARIO, STATE
+from .bundles import SANDBOX, Bundle, republish
 
 On = Callable[[str], Host]
 Play = Callable[..., subprocess.CompletedProcess[str]]
-SANDBOX = SCENARIO / "sandbox.py"
 SPARE = "burst-dy-c5-1"
-BUCKET = "sandbox-pull"
-DIR = STATE / "publish"
 OPT, LOG = "/opt/pcluster-postboot", "/var/log/pcluster-postboot/pull.log"
 EXECUTOR = "/opt/parallelcluster/scripts/fetch_and_run -postinstall --cluster-configuration /root/actions.json"
 PATH = "/usr/local/sbin:/usr/local/bin:/sbin:/bin:/usr/sbin:/usr/bin:/opt/aws/bin"
-# The cluster's configuration as its user wrote it.
-CONFIG = STATE / "clusters/main/artifacts/configs/cluster-config.yaml"
 # Nothing listens there, and no request goes beyond the node.
 NOBODY = "127.0.0.1"
-
-
-@dataclass
-class Bundle:
-    """A bundle in S3, and the arguments with which a node takes it."""
-
-    name: str
-    script: str
-    args: list[str]
-
-    @property
-    def sha256(self) -> str:
-        return self.args[self.args.index("--sha256") + 1]
-
-    def action(self, **changes: str) -> dict[str, Any]:
-        """The custom action; changes are arguments that come after the printed ones."""
-        more = [word for name, value in changes.items() for word in (f"--{name}", value)]
-        return {"Script": self.script, "Args": [*self.args, *more]}
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[Any]:
-    bucket = boto3.resource("s3", region_name="us-east-1").Bucket(BUCKET)
-    bucket.create()
-    bucket.objects.all().delete()  # of a run that was killed
-    yield bucket
-    bucket.objects.all().delete()
-    bucket.delete()
-
-
-def update(folder: Path, parts: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-    """Update the cluster's configuration with these parts, and with none of earlier updates."""
-    file = folder / "parts.yaml"
-    file.write_text(yaml.safe_dump(parts))
-    line = [sys.executable, str(SANDBOX), "update", "main", str(file)]
-    return subprocess.run(line, text=True, capture_output=True, timeout=900, check=False)
-
-
-@pytest.fixture(scope="module")
-def printed(play: Play, s3: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What publish prints for the cluster's configuration. Nodes run it with the Python that ParallelCluster has."""
-    folder = tmp_path_factory.mktemp("pull")
-    subprocess.run([sys.executable, SANDBOX, "variables", folder / "group_vars"], check=True)
-    options = {
-        "publish_s3": f"s3://{s3.name}/bundles",
-        "publish_dir": str(DIR),
-        "publish_group_vars": str(folder / "group_vars"),
-        "publish_config": str(CONFIG),
-        "publish_pythons": ["3.13"],
-        "publish_architectures": ["x86_64"],
-    }
-    result = play("-e", json.dumps(options), name="publish")
-    assert result.returncode == 0, result.stdout[-3000:]
-    text = result.stdout[result.stdout.index("# pcluster.postboot ") :]
-    found: dict[str, Any] = yaml.safe_load(re.split(r"^(?:TASK|ok:) ", text, maxsplit=1, flags=re.M)[0])
-    return found
-
-
-@pytest.fixture(scope="module")
-def bundle(printed: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bundle]:
-    """The collection as it is, published; an update of the cluster has brought it to the queue of the spare."""
-    folder = tmp_path_factory.mktemp("update")
-    (queue,) = [one for one in printed["Scheduling"]["SlurmQueues"] if one["Name"] == "burst"]
-    done = update(folder, {"Scheduling": {"SlurmQueues": [queue]}})
-    assert done.stdout.endswith("main: UPDATE_COMPLETE\n"), done.stdout + done.stderr
-    action = queue["CustomActions"]["OnNodeConfigured"]
-    yield Bundle(action["Script"].split("/")[-2], action["Script"], action["Args"])
-    assert update(folder, {}).returncode == 0
-
-
-def republish(s3: Any, bundle: Bundle, version: str, extra: dict[str, Any]) -> Bundle:
-    """Publish what another version of the collection would be, with further variables, as publish.yml does."""
-    plain = io.BytesIO()
-    source = DIR / bundle.name / "pcluster-postboot.tar.gz"
-    with tarfile.open(source) as old, tarfile.open(fileobj=plain, mode="w:gz", compresslevel=1) as new:
-        for member in old:
-            stream = old.extractfile(member)
-            content = stream.read() if stream else b""
-            if member.name == "bundle.json":
-                content = json.dumps({**json.loads(content), "version": version}).encode()
-            if member.name.endswith("roles/node_exporter/templates/node_exporter.service.j2"):
-                content = content.replace(b"metrics of this node", f"metrics of this node ({version})".encode())
-            if member.name == "inventory/group_vars/pcluster.yml":
-                content += yaml.safe_dump(extra).encode()
-            member.size = len(content)
-            new.addfile(member, io.BytesIO(content) if member.isfile() else None)
-    sha256 = hashlib.sha256(plain.getvalue()).hexdigest()
-    name = f"{version}-{sha256[:12]}"
-    s3.put_object(Key=f"bundles/{name}/pcluster-postboot.tar.gz", Body=plain.getvalue())
-    s3.put_object(Key=f"bundles/{name}/bootstrap.sh", Body=(DIR / bundle.name / "bootstrap.sh").read_bytes())
-    where = f"s3://{s3.name}/bundles/{name}"
-    args = ["--bundle", f"{where}/pcluster-postboot.tar.gz", "--sha256", sha256]
-    return Bundle(name, f"{where}/bootstrap.sh", args)
 
 
 @pytest.fixture(scope="module")
@@ -364,6 +259,34 @@ def test_the_fleet_goes_to_another_version_and_back(spare: Host, bundle: Bundle,
         assert spare.file(f"{OPT}/current").linked_to == f"{OPT}/{wanted.name}"
         assert ("100.0.0" in spare.check_output("systemctl show -p Description --value node_exporter")) is description
         assert report(spare)["phase"] == "all"
+
+
+# docs/pull.md, "Take it away".
+TAKE_AWAY = """
+systemctl disable --now pcluster-postboot.service
+rm /etc/systemd/system/pcluster-postboot.service
+systemctl daemon-reload
+rm -rf /opt/pcluster-postboot /var/log/pcluster-postboot
+"""
+
+
+@pytest.mark.long
+def test_the_fleet_brings_a_bundle_to_head_and_login_nodes(on: On, bundle: Bundle, s3: Any, play: Play) -> None:
+    """They had none; it is taken away again as the documentation says."""
+    other = republish(s3, bundle, "101.0.0", {})
+    where = {"fleet_bundle": f"s3://{s3.name}/bundles/{other.name}", "fleet_sha256": other.sha256}
+    try:
+        result = play("--limit", "head,login", "-e", json.dumps(where), name="fleet", timeout=900)
+        assert result.returncode == 0, result.stdout[-3000:]
+        for name in ("head", "login"):
+            assert on(name).file(f"{OPT}/current").linked_to == f"{OPT}/{other.name}"
+            assert (report(on(name))["outcome"], report(on(name))["phase"]) == ("ok", "all"), report(on(name))
+            assert "101.0.0" in on(name).check_output("systemctl show -p Description --value node_exporter")
+    finally:
+        for name in ("head", "login"):
+            on(name).check_output(TAKE_AWAY)
+        again = play("--limit", "head,login", "--tags", "node_exporter,pull")
+    assert again.returncode == 0, again.stdout[-3000:]
 
 
 @pytest.mark.long
