@@ -9,6 +9,7 @@ cfn-init reads. A login pool's instances are launched by machines.py, compute no
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -57,6 +58,34 @@ class Stack:
         self.aws.zone(zone["hosted_zone"], zone["dns_domain"], told["account"]["vpc"])
         self.aws.launch_head(told, head, self.cluster["head"]["address"])
         print(f"created the stack of {self.name}")
+
+    def create_with(self, overrides: Path) -> int:
+        """Create the stack with these parts in its configuration, and return 0; or 1 where the head node fails.
+
+        That stays as it is, as with `--rollback-on-failure false`.
+        """
+        write(self.state("overrides"), overrides.read_text())
+        self.create()
+        self.sandbox.deadline(f"{self.name}: its head node", lambda: self.aws.signal(self.name).get("Status"), 2100)
+        signal = self.aws.signal(self.name)
+        failed = signal["Status"] != "SUCCESS"
+        print(f"{self.name}: CREATE_FAILED: {signal['Reason']}" if failed else f"{self.name}: CREATE_COMPLETE")
+        return int(failed)
+
+    def delete(self) -> None:
+        """Remove the cluster: the head node first, which would launch nodes anew. What is in FSx stays."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for part in ("overrides", "previous", "next"):
+            self.state(part).unlink(missing_ok=True)
+        for head in (True, False):
+            found = [one for one in self.aws.alive(self.name) if (one.kind == "HeadNode") == head]
+            if found:
+                self.aws.ec2.terminate_instances(InstanceIds=[one.id for one in found])
+            self.sandbox.deadline(f"{self.name}: termination", lambda ids=found: not self.sandbox.machines_of(ids), 120)
+        shares = (f"{self.sandbox.prefix}{self.name}-{share}" for share in ("slurm", "home", "shared", "login"))
+        self.sandbox.podman("volume", "rm", "--force", *shares)
+        self.aws.drop_tables(self.name)
+        self.aws.tell(self.name, {})
 
     def publish(self, told: dict[str, Any]) -> None:
         """Put up what the nodes read: artifacts, launch templates, and the head node's metadata."""

@@ -209,7 +209,11 @@ class Machines:
                     self.say(f"{one.id} has not completed its launch within {waits:.0f} s, and is terminated")
                     self.ec2.terminate_instances(InstanceIds=[one.id])
                     members.remove(one)
-            for _ in range(int(pool["auto_scaling_group"]["DesiredCapacity"]) - len(members)):
+            wanted = int(pool["auto_scaling_group"]["DesiredCapacity"])
+            for one in members[wanted:]:
+                self.say(f"{one.id} is more than the pool's {wanted}, and is terminated")
+                self.ec2.terminate_instances(InstanceIds=[one.id])
+            for _ in range(wanted - len(members)):
                 template = {"LaunchTemplateName": pool["launch_template_name"], "Version": "$Latest"}
                 launched = self.ec2.run_instances(MinCount=1, MaxCount=1, LaunchTemplate=template)["Instances"][0]
                 tags = [{"Key": key, "Value": value} for key, value in pool["tags"].items()]

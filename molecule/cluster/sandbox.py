@@ -441,11 +441,26 @@ class Sandbox:
         self.deadline(f"{name}: termination", lambda: PREFIX + name not in self.running(), 300)
         print(f"{name} has left")
 
-    def update(self, name: str, overrides: str) -> None:
-        """Update a cluster's configuration with what a YAML file has, as `pcluster update-cluster` does."""
+    def stack(self, name: str) -> deploy.Stack:
         if name not in self.clusters:
             sys.exit(f"CLUSTER is {name!r}; the sandbox's clusters are {', '.join(self.clusters)}")
-        sys.exit(deploy.Stack(self, self.clusters[name]).update(Path(overrides)))
+        return deploy.Stack(self, self.clusters[name])
+
+    def create(self, name: str, overrides: str) -> None:
+        """Create a cluster with what a YAML file has in its configuration, as `pcluster create-cluster` does."""
+        sys.exit(self.stack(name).create_with(Path(overrides)))
+
+    def update(self, name: str, overrides: str) -> None:
+        """Update a cluster's configuration with what a YAML file has, as `pcluster update-cluster` does."""
+        sys.exit(self.stack(name).update(Path(overrides)))
+
+    def delete(self, name: str) -> None:
+        """Delete a cluster, as `pcluster delete-cluster` does."""
+        self.stack(name).delete()
+
+    def machines_of(self, instances: list[Instance]) -> set[str]:
+        """The containers that these instances still have."""
+        return {one.id for one in instances} & machines.Machines(self).containers().keys()
 
     @cached_property
     def aws(self) -> Any:
@@ -548,11 +563,12 @@ def main() -> int:
     steps = parser.add_subparsers(dest="step", required=True)
     for step in ("images", "mirror", "services", "deploy", "boot", "machines", "status", "destroy", "purge"):
         steps.add_parser(step, help=getattr(Sandbox, step).__doc__)
-    for step in ("join", "leave"):
+    for step in ("join", "leave", "delete"):
         steps.add_parser(step, help=getattr(Sandbox, step).__doc__).add_argument("name")
-    step = steps.add_parser("update", help=Sandbox.update.__doc__)
-    step.add_argument("name")
-    step.add_argument("overrides")
+    for name in ("create", "update"):
+        step = steps.add_parser(name, help=getattr(Sandbox, name).__doc__)
+        step.add_argument("name")
+        step.add_argument("overrides")
     steps.add_parser("variables", help=Sandbox.variables.__doc__).add_argument("folder")
     run = steps.add_parser("exec", help=Sandbox.exec.__doc__)
     run.add_argument("--user", default="root")

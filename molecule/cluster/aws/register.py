@@ -47,13 +47,16 @@ class Account:
 
     def named(self) -> dict[str, Instance]:
         """The instances that run and are a node, by the node's name."""
-        filters = [
-            {"Name": "tag-key", "Values": ["sandbox:name"]},
-            {"Name": "instance-state-name", "Values": ["pending", "running"]},
-        ]
-        pages = self.ec2.get_paginator("describe_instances").paginate(Filters=filters)
-        found = [Instance.of(one) for page in pages for part in page["Reservations"] for one in part["Instances"]]
-        return {one.tags["sandbox:name"]: one for one in found}
+        return {one.tags["sandbox:name"]: one for one in self.found({"Name": "tag-key", "Values": ["sandbox:name"]})}
+
+    def alive(self, cluster: str) -> list[Instance]:
+        """The instances of a cluster that run."""
+        return self.found({"Name": "tag:parallelcluster:cluster-name", "Values": [cluster]})
+
+    def found(self, wanted: dict[str, Any]) -> list[Instance]:
+        running = {"Name": "instance-state-name", "Values": ["pending", "running"]}
+        pages = self.ec2.get_paginator("describe_instances").paginate(Filters=[wanted, running])
+        return [Instance.of(one) for page in pages for part in page["Reservations"] for one in part["Instances"]]
 
     # What a stack is made of
 
@@ -78,6 +81,12 @@ class Account:
         dynamodb = self.client("dynamodb")
         if definition["TableName"] not in dynamodb.list_tables()["TableNames"]:
             dynamodb.create_table(**definition)
+
+    def drop_tables(self, cluster: str) -> None:
+        dynamodb = self.client("dynamodb")
+        for name in (f"parallelcluster-{cluster}", f"parallelcluster-slurm-{cluster}"):
+            if name in dynamodb.list_tables()["TableNames"]:
+                dynamodb.delete_table(TableName=name)
 
     def zone(self, key: str, domain: str, vpc: str) -> None:
         """Make a private zone; the AWS API takes the caller's reference for its id."""
