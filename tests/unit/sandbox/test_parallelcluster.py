@@ -135,6 +135,7 @@ def test_moto_knows_the_account_by_the_ids_that_the_templates_have(monkeypatch: 
 
     for name, value in (("DEFAULT_REGION", TOPOLOGY["region"]), ("ACCESS_KEY_ID", "x"), ("SECRET_ACCESS_KEY", "x")):
         monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)  # that of a sandbox that runs
     with mock_aws():
         for cluster in TOPOLOGY["clusters"]:
             account = Account(TOPOLOGY, cluster)
