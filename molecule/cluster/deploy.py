@@ -74,7 +74,8 @@ class Stack:
 
     def delete(self) -> None:
         """Remove the cluster: the head node first, which would launch nodes anew. What is in FSx stays."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in (self.folder, self.sandbox.state / "stacks" / self.name):
+            shutil.rmtree(folder, ignore_errors=True)
         for part in ("overrides", "previous", "next"):
             self.state(part).unlink(missing_ok=True)
         for head in (True, False):
@@ -98,9 +99,10 @@ class Stack:
         templates.append({"launch_template_name": f"{self.name}-HeadNode", **told["head"]})
         for template in templates:
             self.aws.template(template["launch_template_name"], template["launch_template_data"])
-        write(
-            self.sandbox.state / "stacks" / self.name / "metadata.json", json.dumps(told["head"]["cfn_init"], indent=1)
-        )
+        stack = self.sandbox.state / "stacks" / self.name
+        write(stack / "metadata.json", json.dumps(told["head"]["cfn_init"], indent=1))
+        # Last, as nodes of a pool are launched from its template at once.
+        write(stack / "login_pools.json", json.dumps(told["login_pools"], indent=1))
 
     # Updates
 
@@ -150,7 +152,7 @@ class Stack:
     def on_node(self, told: dict[str, Any], one: Any) -> str:
         """What cfn-hup's action does on a compute or login node: take the new attributes, and the update's recipe."""
         if one.kind == "LoginNode":
-            found = next(pool for pool in told["login_pools"] if pool["pool"] == self.pool_of(one))
+            found = next(pool for pool in told["login_pools"] if pool["pool"] == one.pool)
         else:
             queue = one.tags["parallelcluster:queue-name"]
             found = next(part for part in told["compute_resources"] if part["queue"] == queue)
@@ -158,9 +160,6 @@ class Stack:
         recipe = "cinc-client --override-runlist aws-parallelcluster-entrypoints::update"
         more = " && /opt/parallelcluster/scripts/fetch_and_run -postupdate" if one.kind == "LoginNode" else ""
         return f"cat > /etc/chef/dna.json << 'END'\n{dna}\nEND\n{recipe}{more}"
-
-    def pool_of(self, one: Any) -> str:
-        return str(one.tags["parallelcluster:login-nodes-pool"])
 
     def act(self, name: str, command: str) -> None:
         log = ">> /var/log/parallelcluster/cfn-hup-runner.log 2>&1"

@@ -65,6 +65,11 @@ class Instance:
         return self.tags.get("parallelcluster:node-type", "")
 
     @property
+    def pool(self) -> str:
+        """The login pool that it belongs to."""
+        return self.tags.get("parallelcluster:login-nodes-pool", "")
+
+    @property
     def hostname(self) -> str:
         return "ip-" + self.address.replace(".", "-")
 
@@ -201,7 +206,8 @@ class Machines:
 
     def pools(self, cluster: str, instances: list[Instance]) -> None:
         """Keep as many login nodes as a pool wants, and end one whose launch hook was not completed in time."""
-        for pool in self.sandbox.told(cluster).get("login_pools", []):
+        deployed = self.sandbox.state / "stacks" / cluster / "login_pools.json"
+        for pool in json.loads(deployed.read_text()) if deployed.exists() else []:
             members = [one for one in instances if one.alive and self.in_pool(one, pool)]
             for one in list(members):
                 waits = (datetime.now(timezone.utc) - one.launched).total_seconds()
@@ -220,7 +226,7 @@ class Machines:
                 self.ec2.create_tags(Resources=[launched["InstanceId"]], Tags=tags)
 
     def in_pool(self, one: Instance, pool: dict[str, Any]) -> bool:
-        return one.kind == "LoginNode" and one.tags.get("parallelcluster:login-nodes-pool") == pool["pool"]
+        return one.kind == "LoginNode" and one.pool == pool["pool"]
 
 
 def heartbeat(group: dict[str, Any]) -> float:

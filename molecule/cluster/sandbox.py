@@ -118,9 +118,11 @@ class Sandbox:
         return json.loads(found.read_text()) if found.exists() else {}
 
     def fixed_name(self, one: Instance) -> str:
-        """The name of a head or login node, of which a cluster has one each."""
-        kinds = {node["type"]: node["name"] for node in self.clusters[one.cluster]["nodes"].values()}
-        return "" if one.kind == "Compute" else kinds.get(one.kind, "")
+        """The name of a head node, or of a login node of topology.yml's pool, of which a cluster has one each."""
+        for node in self.clusters[one.cluster]["nodes"].values():
+            if (one.kind, one.pool) in (("HeadNode", ""), ("LoginNode", node.get("pool"))) and node["type"] == one.kind:
+                return str(node["name"])
+        return ""
 
     @cached_property
     def public_key(self) -> str:
