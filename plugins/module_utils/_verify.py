@@ -25,8 +25,11 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MARK = "postboot-verify"
 # By which a job asks for GPUs in its container where the image does not.
 GPU_ENVIRONMENT = ("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility")
-# What a node may be besides up; anything else keeps jobs from it, or says that it is about to go.
-_HARMLESS = {"CLOUD", "COMPLETING", "DYNAMIC_NORM"}
+# What a node may be besides up; anything else keeps jobs from it, or says that it is about to go. A job that ends there
+# and the backfill scheduler's plans for it pass, and srun waits for them.
+_HARMLESS = {"CLOUD", "COMPLETING", "DYNAMIC_NORM", "PLANNED"}
+# How many things that were not measured the verdict names.
+_MOST_TOLD = 6
 # How a line begins that says that a job was ended from here.
 LATE = "the job did not end within"
 # Jobs are submitted by several threads, and one that hangs is cancelled by its name.
@@ -48,6 +51,7 @@ class Check(NamedTuple):
     status: str  # ok, failed, skipped, or unknown: measured, and nobody can say whether that is well
     message: str
     details: dict[str, Any] = {}
+    missed: bool = True  # of one that was skipped: whether something is not known because of it
 
 
 class Nccl(NamedTuple):
@@ -190,7 +194,9 @@ class Context:
         if self.account.pw_uid == 0:
             raise VerifyError("verify_user: found root; needed: an ordinary user, who may less")
 
-    def _as_user(self, *argv: str) -> list[str]:
+    def _as_user(self, *argv: str, root: bool = False) -> list[str]:
+        if root:
+            return ["env", "-i", f"PATH={self.options.slurm}/bin:{PATH}", "HOME=/root", "USER=root", "LC_ALL=C", *argv]
         own = [f"HOME={self.account.pw_dir}", f"USER={self.account.pw_name}", f"LOGNAME={self.account.pw_name}"]
         path = f"PATH={self.options.slurm}/bin:{PATH}"
         return ["runuser", "-u", self.account.pw_name, "--", "env", "-i", path, *own, "LC_ALL=C", *argv]
@@ -209,8 +215,10 @@ class Context:
             raise VerifyError(f"{program} {' '.join(argv)} ended with {done.returncode} and said: {said}")
         return done.stdout
 
-    def selected(self, every: bool = False, gpus: bool = False) -> Iterator[tuple[str, list[Node], str]]:
-        """Yield every partition with the nodes to look at; where there is none, with the reason.
+    def selected(
+        self, name: str, every: bool = False, gpus: bool = False
+    ) -> Iterator[tuple[str, list[Node], Check | None]]:
+        """Yield every partition with the nodes to look at; where there is none, with what to tell in place of `name`.
 
         `every` is all that are up, once where partitions share them; `gpus` only nodes that have some.
         """
@@ -233,11 +241,15 @@ class Context:
                 chosen += [node for node in own if node.is_powered_down][: max(0, number - len(chosen))]
             states = ", ".join(sorted({node.state for node in own}))
             advice = "" if self.options.power_up else "; verify_power_up: true boots one"
-            reason = "" if chosen else f"no node of it is up ({states}){advice}"
             other = first.setdefault(frozenset(node.name for node in chosen), partition)
-            if every and chosen and other != partition:
-                chosen, reason = [], f"its nodes are those of {other}"
-            yield partition, chosen, reason
+            if not chosen:
+                why = f"no node of it is up ({states}){advice}"
+                yield partition, [], Check(name, partition, "skipped", why)
+            elif every and other != partition:
+                why = f"its nodes are those of {other}"
+                yield partition, [], Check(name, partition, "skipped", why, missed=False)
+            else:
+                yield partition, chosen, None
 
     def ask(
         self, partition: str, nodes: Sequence[Node], script: str, gpus: bool = True
@@ -256,10 +268,18 @@ class Context:
         """Return why nodes were not asked."""
         return f"no room within {self.options.wait} s on {', '.join(node.name for node in nodes)}"
 
-    def srun(self, partition: str, nodes: Sequence[Node], script: str, *more: str, gpus: bool = True) -> Output:
+    def srun(
+        self,
+        partition: str,
+        nodes: Sequence[Node],
+        script: str,
+        *more: str,
+        gpus: bool = True,
+        root: bool = False,
+    ) -> Output:
         """Run a shell script once on each of these nodes, and read what it prints with say()."""
         say = f'say() {{ printf "\\n{MARK}|%s|%s|%s\\n" "$SLURMD_NODENAME" "$1" "$2"; }}\n'
-        code, out, err = self.submit(partition, nodes, say + script, *more, gpus=gpus)
+        code, out, err = self.submit(partition, nodes, say + script, *more, gpus=gpus, root=root)
         return Output(code, values_of(out), telling(err))
 
     def submit(
@@ -270,8 +290,12 @@ class Context:
         *more: str,
         tasks_per_node: int = 1,
         gpus: bool = True,
+        root: bool = False,
     ) -> tuple[int, str, str]:
-        """Run a shell script on these nodes, with their GPUs; return its exit code, what it printed and complained."""
+        """Run a shell script on these nodes, with their GPUs; return its exit code, what it printed and complained.
+
+        It is the user's job; root's where the user may not do what is to be looked at.
+        """
         name = f"{MARK}-{os.getpid()}-{next(_NUMBERS)}"
         count = min(node.gpus for node in nodes) if gpus else 0
         booting = any(node.is_powered_down for node in nodes)
@@ -285,6 +309,8 @@ class Context:
             f"--nodelist={','.join(node.name for node in nodes)}",
             f"--time={self.options.time_limit}",
             "--chdir=/tmp",
+            # Slurm does not know which CPUs are near which GPU; NCCL and the kernel do.
+            "--cpu-bind=none",
             *([] if booting else [f"--immediate={self.options.wait}"]),
             *([f"--gres=gpu:{count}"] if count else []),
             *more,
@@ -295,7 +321,7 @@ class Context:
         # A node that boots may take as long as ParallelCluster gives it.
         limit = 60 * self.options.time_limit + (2400 if booting else self.options.wait) + 30
         child = subprocess.Popen(
-            self._as_user(*(GPU_ENVIRONMENT if count else ()), *argv),
+            self._as_user(*(GPU_ENVIRONMENT if count else ()), *argv, root=root),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -362,22 +388,41 @@ def table(checks: Sequence[tuple[str, Check]]) -> list[str]:
     return ["  ".join([*(cell.ljust(w) for cell, w in zip(row, widths)), row[4]]).rstrip() for row in rows]
 
 
+def _counts(check: Check) -> bool:
+    """Say whether a check has looked at a node of a partition."""
+    return check.status != "skipped" and check.subject != "cluster"
+
+
+def _not_measured(checks: Sequence[tuple[str, Check]]) -> list[str]:
+    """Return what nobody knows because it was skipped, once for all stages that were skipped for the same reason."""
+    stages: dict[tuple[str, str], list[str]] = {}
+    for stage, check in checks:
+        if check.status == "skipped" and check.missed:
+            stages.setdefault((check.subject, check.message), []).append(stage)
+    return [f"{', '.join(dict.fromkeys(some))} on {subject}: {message}" for (subject, message), some in stages.items()]
+
+
 def complaints(checks: Sequence[tuple[str, Check]]) -> list[str]:
-    """Return one line for each check that failed, or one that says that no job ran on any partition."""
-    failed = [f"{c.subject}: {c.name} ({stage}): {c.message}" for stage, c in checks if c.status == "failed"]
-    if failed or any(check.status in ("ok", "unknown") and check.subject != "cluster" for _stage, check in checks):
-        return failed
-    skipped = [f"{check.subject}: {check.message}" for _stage, check in checks if check.status == "skipped"]
-    return [f"nothing was checked: {'; '.join(skipped) or 'there is no partition'}"]
+    """Return one line for each check that failed, and for each stage that could look at nothing."""
+    said = [f"{c.subject}: {c.name} ({stage}): {c.message}" for stage, c in checks if c.status == "failed"]
+    for stage in dict.fromkeys(stage for stage, _check in checks):
+        own = [one for one in checks if one[0] == stage]
+        if not any(check.status == "failed" or _counts(check) for _stage, check in own):
+            said += [f"nothing was measured: {why}" for why in _not_measured(own)]
+    if said or any(_counts(check) for _stage, check in checks):
+        return said
+    skipped = [f"{stage}: {check.message}" for stage, check in checks if check.status == "skipped"]
+    return [f"nothing was measured: {'; '.join(skipped) or 'there is no partition'}"]
 
 
 def verdict(checks: Sequence[tuple[str, Check]]) -> str:
-    """Return all in one sentence."""
+    """Return all in one sentence, and first what was not measured."""
     count = {status: sum(check.status == status for _stage, check in checks) for status in ("ok", "failed", "unknown")}
-    if complaints(checks):
-        return f"{count['failed']} of {len(checks)} checks failed" if count["failed"] else complaints(checks)[0]
-    more = f", and {count['unknown']} could not be judged" if count["unknown"] else ""
-    return f"{count['ok']} checks passed{more}"
+    said = f"{count['failed']} of {len(checks)} checks failed" if count["failed"] else f"{count['ok']} checks passed"
+    said += f", and {count['unknown']} could not be judged" if count["unknown"] else ""
+    missed = _not_measured(checks)
+    more = f"; and {len(missed) - _MOST_TOLD} more" if len(missed) > _MOST_TOLD else ""
+    return f"not measured: {'; '.join(missed[:_MOST_TOLD])}{more}. {said}" if missed else said
 
 
 def write(path: str, result: dict[str, Any]) -> None:

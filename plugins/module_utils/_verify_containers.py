@@ -46,9 +46,9 @@ def run(context: Context) -> Iterator[Check]:
         why = f"there is no image in {context.options.images_dir}; wait for one, or set verify_container_image"
         yield Check("image", "cluster", "failed", why)
         return
-    for partition, nodes, reason in context.selected():
-        if not nodes:
-            yield Check("container", partition, "skipped", reason)
+    for partition, nodes, skipped in context.selected("container"):
+        if skipped:
+            yield skipped
             continue
         yield from _partition(context, partition, nodes, image)
 

@@ -85,14 +85,20 @@ class Group(NamedTuple):
 def run(context: Context) -> Iterator[Check]:
     """Yield what becomes of each check; the runs themselves are added to context.runs and context.pairs."""
     done: set[frozenset[str]] = set()
-    for name, nodes, reason in context.selected(every=True, gpus=True):
-        if not nodes:
-            yield Check("nccl", name, "skipped", reason)
+    none = True
+    for name, nodes, skipped in context.selected("nccl", every=True, gpus=True):
+        none = False
+        if skipped:
+            yield skipped
             continue
         try:
             yield from _partition(context, name, nodes, done)
         except OSError as error:
             yield Check("nccl", name, "failed", f"verify_results_dir: what jobs print could not be kept: {error}")
+    if none:
+        partitions = ", ".join(context.options.partitions)
+        why = f"{partitions} has no GPUs" if partitions else "no partition has GPUs"
+        yield Check("nccl", "cluster", "skipped", why, missed=False)
 
 
 def _partition(context: Context, name: str, nodes: Sequence[Node], done: set[frozenset[str]]) -> Iterator[Check]:

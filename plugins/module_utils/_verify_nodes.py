@@ -58,9 +58,9 @@ def run(context: Context) -> Iterator[Check]:
         yield from _judge("cluster", _verify.values_of(done.stdout), {"head": ""}, context.options.versions)
     except subprocess.TimeoutExpired:
         yield Check("last run", "cluster", "failed", "the head node did not say within 120 s how it is")
-    for partition, nodes, reason in context.selected(every=True):
-        if not nodes:
-            yield Check("last run", partition, "skipped", reason)
+    for partition, nodes, skipped in context.selected("last run", every=True):
+        if skipped:
+            yield skipped
             continue
         # No GPUs: a node whose job has them all can still answer.
         seen, asked, busy = context.ask(partition, nodes, PROBE, gpus=False)

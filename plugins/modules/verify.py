@@ -16,7 +16,8 @@ description:
   - V(nodes) asks each node that is up what the last run of site left there, and whether exporters and EFA answer;
     V(containers) starts a container on some nodes of each partition; V(nccl) measures NCCL on the partitions that have
     GPUs, and compares it with what others have published for the same instance type.
-  - A check that fails does not fail the task, whose results name it. Nothing on the cluster is changed.
+  - A check that fails does not fail the task, whose results name it, and first what was not measured. Nothing on the
+    cluster is changed.
 options:
   user:
     description: Who submits. Not root.
@@ -191,7 +192,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 report:
-  description: What was written to O(output); its C(ok) says whether something was checked and nothing failed.
+  description: What was written to O(output); its C(ok) says whether every stage measured something and nothing failed.
   type: dict
   returned: success
 page:
@@ -204,9 +205,13 @@ table:
   elements: str
   returned: success
 complaints:
-  description: One line for each check that failed.
+  description: One line for each check that failed, and for each stage that could look at no node.
   type: list
   elements: str
+  returned: success
+verdict:
+  description: All in one sentence, and first what was not measured.
+  type: str
   returned: success
 """
 
@@ -298,7 +303,8 @@ def main() -> None:
     )
     params = module.params
     if module.check_mode:
-        module.exit_json(changed=False, report={}, table=[], complaints=[], msg="no job is submitted in check mode")
+        none = "no job is submitted in check mode"
+        module.exit_json(changed=False, report={}, table=[], complaints=[], verdict=none, msg=none)
     begun = time.time()
     try:
         nccl = nccl_options(params["nccl"])
@@ -333,6 +339,7 @@ def main() -> None:
         page=_verify.page_of(params["output"]),
         table=_verify.table(checks),
         complaints=_verify.complaints(checks),
+        verdict=report["verdict"],
     )
 
 

@@ -91,7 +91,7 @@ def test_a_busy_partition_is_skipped_and_named(on: On, play: Play) -> None:
     finally:
         head.check_output(f"{slurm} scancel {job}")
     assert results(head)[("cpu", "container")] == "skipped"
-    assert "nothing was checked: cpu: its nodes had no room within 3 s" in result.stdout
+    assert "nothing was measured: containers on cpu: its nodes had no room within 3 s" in result.stdout
     assert result.returncode != 0
 
 

@@ -123,6 +123,7 @@ def test_jobs_are_an_ordinary_users_and_have_limits(cluster: Cluster, run: Run) 
     for call in cluster.calls:
         assert "--partition=cpu --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=cpu-st-c5-1 --time=3 " in call
         assert "--immediate=7" in call
+        assert "--cpu-bind=none" in call
     assert f"--container-image={cluster.images}/small.sqsh" in cluster.calls[1]
 
 
@@ -165,7 +166,17 @@ def test_a_node_that_is_not_up_is_left_alone(cluster: Cluster, run: Run, state: 
     assert results(result)[("a", "container")] == "skipped"
     assert f"no node of it is up ({state}); verify_power_up: true boots one" in result["table"][2]
     assert result["complaints"] == []
+    assert result["report"]["verdict"].startswith(f"not measured: containers on a: no node of it is up ({state})")
     assert all("a-dy-x-1" not in call for call in cluster.calls)
+
+
+@pytest.mark.parametrize("state", ["IDLE+PLANNED", "IDLE+COMPLETING+PLANNED", "MIXED+CLOUD+COMPLETING+PLANNED"])
+def test_a_node_is_up_while_a_job_ends_there_or_another_is_planned(cluster: Cluster, run: Run, state: str) -> None:
+    """The jobs that verify itself has just ended leave nodes so; srun waits for them."""
+    cluster.nodes(("a-dy-x-1", state, "a"))
+    result = run(wait=120)
+    assert results(result)[("a", "container")] == "ok"
+    assert all("--immediate=120" in call for call in cluster.calls)
 
 
 def test_a_node_is_booted_when_asked(cluster: Cluster, run: Run) -> None:
@@ -180,9 +191,47 @@ def test_nothing_to_check_is_no_success(cluster: Cluster, run: Run) -> None:
     result = run()
     assert results(result) == {("cluster", "pyxis"): "ok", ("a", "container"): "skipped"}
     assert result["complaints"] == [
-        "nothing was checked: a: no node of it is up (DOWN); verify_power_up: true boots one"
+        "nothing was measured: containers on a: no node of it is up (DOWN); verify_power_up: true boots one"
     ]
     assert not result["report"]["ok"]
+
+
+def check(subject: str, status: str, message: str = "x", missed: bool = True) -> _verify.Check:
+    return _verify.Check("its name", subject, status, message, missed=missed)
+
+
+def test_a_stage_that_could_look_at_nothing_is_no_success() -> None:
+    """Whoever does not want it leaves it out of verify_stages."""
+    well = [("nodes", check("cluster", "ok")), ("nodes", check("cpu", "ok"))]
+    down = [(stage, check("gpu", "skipped", "no node of it is up")) for stage in ("nodes", "nccl")]
+    assert _verify.complaints([*well, *down]) == ["nothing was measured: nccl on gpu: no node of it is up"]
+    assert _verify.complaints([*well, *down[:1]]) == []
+    # It failed before it came to nodes, and says so itself.
+    broken = ("containers", check("cluster", "failed", "no Pyxis"))
+    assert _verify.complaints([*well, broken]) == ["cluster: its name (containers): no Pyxis"]
+
+
+def test_a_cluster_without_gpus_is_told_and_no_failure() -> None:
+    none = ("nccl", check("cluster", "skipped", "no partition has GPUs", missed=False))
+    assert _verify.complaints([("nodes", check("cpu", "ok")), none]) == []
+    assert _verify.verdict([("nodes", check("cpu", "ok")), none]) == "1 checks passed"
+    # Unless nothing else was asked for.
+    assert _verify.complaints([none]) == ["nothing was measured: nccl: no partition has GPUs"]
+
+
+def test_the_verdict_says_first_what_was_not_measured() -> None:
+    well = [("nodes", check("cpu", "ok")), ("nccl", check("gpu", "unknown"))]
+    down = [(stage, check("big", "skipped", "no node of it is up")) for stage in ("nodes", "containers")]
+    busy, same = check("gpu", "skipped", "no room within 3 s on n1"), check("b", "skipped", missed=False)
+    assert _verify.verdict([*well, *down, ("nodes", busy), ("nodes", same)]) == (
+        "not measured: nodes, containers on big: no node of it is up; nodes on gpu: no room within 3 s on n1. "
+        "1 checks passed, and 1 could not be judged"
+    )
+    assert _verify.verdict([*well, ("nccl", check("gpu", "failed")), *down[:1]]) == (
+        "not measured: nodes on big: no node of it is up. 1 of 4 checks failed, and 1 could not be judged"
+    )
+    many = [("nodes", check(f"q{index}", "skipped")) for index in range(9)]
+    assert "; nodes on q5: x; and 3 more. 1 checks passed" in _verify.verdict([*well, *many])
 
 
 @pytest.mark.parametrize(("number", "nodes"), [(1, "a1"), (2, "a1,a2"), (0, "a1,a2,a3")])

@@ -235,6 +235,21 @@ def row(nodes: int, busbw: float, **more: Any) -> dict[str, Any]:
 # What is measured
 
 
+def test_without_gpus_nothing_is_measured_and_that_is_told(cluster: Cluster, run: Run) -> None:
+    cluster.nodes("c1 IDLE cpu (null)")
+    result = run(only("one"))
+    assert checks(result) == [("nccl", "no partition has GPUs")]
+    assert result["complaints"] == ["nothing was measured: nccl: no partition has GPUs"]
+    assert checks(run(only("one"), partitions=["cpu"])) == [("nccl", "cpu has no GPUs")]
+
+
+def test_gpus_whose_nodes_are_down_are_no_success(cluster: Cluster, run: Run) -> None:
+    cluster.nodes("n1 DOWN gpu", "n2 IDLE+CLOUD+POWERED_DOWN gpu")
+    result = run(only("one"))
+    assert result["complaints"][0].startswith("nothing was measured: nccl on gpu: no node of it is up (DOWN, IDLE+")
+    assert not result["report"]["ok"]
+
+
 def test_all_scopes_and_the_report(cluster: Cluster, run: Run) -> None:
     cluster.nodes("n1", "n2", "n3")
     result = run(cluster="east")
@@ -430,7 +445,7 @@ def test_busy_nodes_are_left_out(cluster: Cluster, run: Run) -> None:
     cluster.nodes("n1 MIXED", "n2 ALLOCATED")
     cluster.says(busy={"*": ["n1", "n2"]})
     result = run(only("one"), wait=4)
-    assert result["complaints"] == ["nothing was checked: gpu: no room within 4 s on n1, n2"]
+    assert result["complaints"] == ["nothing was measured: nccl on gpu: no room within 4 s on n1, n2"]
 
 
 def test_nodes_that_become_busy_are_no_failure(cluster: Cluster, run: Run) -> None:
