@@ -7,14 +7,17 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _efa, _run, _verify
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import Check, Context
 
 # Services with metrics, and where they answer unless their options say otherwise.
-EXPORTERS = {"node_exporter": 9100, "dcgm_exporter": 9400, "slurm_exporter": 9341, "prometheus": 9090}
+EXPORTERS = {"node_exporter": 9100, "nvidia-dcgm-exporter": 9400, "slurm_exporter": 9341, "prometheus": 9090}
+# Those that a node has whenever its last run had the component; the one of GPUs only where there are some.
+_OWN = {"node_exporter": "node_exporter", "dcgm_exporter": "nvidia-dcgm-exporter"}
+_RAN = ("changed", "unchanged")
 
 PROBE = f"""
 report={os.path.join(_run.STATE_DIR, "report.json")}
@@ -25,7 +28,7 @@ done
 for one in {" ".join(f"{name}:{port}" for name, port in EXPORTERS.items())}; do
   unit=${{one%:*}} address=localhost:${{one#*:}}
   systemctl is-enabled --quiet "$unit" 2> /dev/null || continue
-  told=$(systemctl show --property=ExecStart "$unit" | sed -n 's/.*--web.listen-address=\\([^ ;"]*\\).*/\\1/p')
+  told=$(systemctl show --property=ExecStart "$unit" | sed -n 's/.* --\\(web.listen-\\)*address=\\([^ ;"]*\\).*/\\2/p')
   case $told in :*) address=localhost$told ;; ?*) address=$told ;; esac
   if curl -gsf --noproxy '*' -o /dev/null -m 10 "http://$address/metrics"
     then say up "$unit"
@@ -73,7 +76,8 @@ def run(context: Context) -> Iterator[Check]:
             # Without EFA in the cluster's configuration even a p5 has no device.
             if not any(node.efa or seen.values.get(node.name, {}).get("device") for node in asked):
                 kinds = dict.fromkeys(kinds, "")
-            yield from _judge(partition, seen.values, kinds, context.options.versions)
+            gpus = {node.name for node in asked if node.gpus}
+            yield from _judge(partition, seen.values, kinds, context.options.versions, gpus)
 
 
 def _judge(
@@ -81,21 +85,41 @@ def _judge(
     values: Mapping[str, Mapping[str, Sequence[str]]],
     kinds: Mapping[str, str],
     versions: Mapping[str, Mapping[str, Any]],
+    gpus: Collection[str] = (),
 ) -> Iterator[Check]:
-    """Yield the checks of some nodes; `kinds` has the instance type of each, or nothing."""
+    """Yield the checks of some nodes; `kinds` has the instance type of each, or nothing, `gpus` who has some."""
     of = {name: values.get(name, {}) for name in kinds}
     reports = {name: _report(seen) for name, seen in of.items()}
     yield _last_run(subject, reports)
     if versions:
         yield from _versions(subject, reports, versions)
-    down = [f"{one} on {name}" for name, seen in of.items() for one in seen.get("down", [])]
-    up = sorted({one for seen in of.values() for one in seen.get("up", [])})
-    if down:
-        yield Check("exporters", subject, "failed", f"no answer from {', '.join(down)}; see 'journalctl -u' there")
-    elif up:
-        yield Check("exporters", subject, "ok", f"{', '.join(up)} answer{'s' if len(up) == 1 else ''}")
+    yield from _exporters(subject, of, reports, gpus)
     if any(seen.get("device") for seen in of.values()) or any(kind in _efa.DEVICES for kind in kinds.values()):
         yield _fabric(subject, of, kinds)
+
+
+def _exporters(
+    subject: str,
+    of: Mapping[str, Mapping[str, Sequence[str]]],
+    reports: Mapping[str, dict[str, Any] | None],
+    gpus: Collection[str],
+) -> Iterator[Check]:
+    """Say whether the exporters answer that are enabled, and whether those are that site has brought there."""
+    down = [f"{one} on {name}" for name, seen in of.items() for one in seen.get("down", [])]
+    up = sorted({one for seen in of.values() for one in seen.get("up", [])})
+    problems = [f"no answer from {', '.join(down)}; see 'journalctl -u' there"] if down else []
+    for name, seen in of.items():
+        enabled = [one.split(" ")[0] for one in (*seen.get("up", []), *seen.get("down", []))]
+        ran = [one for one in (reports[name] or {}).get("components", []) if one.get("status") in _RAN]
+        for component in (str(one.get("name")) for one in ran):
+            unit = _OWN.get(component, "")
+            if unit and unit not in enabled and (component != "dcgm_exporter" or name in gpus):
+                why = f"{unit} is not enabled on {name}, where site has run {component}: run it there again"
+                problems.append(why)
+    if problems:
+        yield Check("exporters", subject, "failed", "; ".join(problems))
+    elif up:
+        yield Check("exporters", subject, "ok", f"{', '.join(up)} answer{'s' if len(up) == 1 else ''}")
 
 
 def _report(seen: Mapping[str, Sequence[str]]) -> dict[str, Any] | None:
@@ -113,9 +137,9 @@ def _last_run(subject: str, reports: Mapping[str, dict[str, Any] | None]) -> Che
     bad = []
     for name, report in reports.items():
         failed = [
-            f"{one.get('name')} ({one.get('why')})"
+            f"{one.get('name')} ({'deferred: ' if one.get('status') == 'deferred' else ''}{one.get('why')})"
             for one in (report or {}).get("components", [])
-            if one.get("status") == "failed"
+            if one.get("status") in ("failed", "deferred")
         ]
         stopped = (report or {}).get("stopped") or {}
         if failed or stopped:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 import shlex
 import subprocess
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _verify_nodes
 from ansible_collections.pcluster.postboot.plugins.modules import verify
@@ -179,6 +181,11 @@ def test_a_component_failed(cluster: Cluster, run: Run) -> None:
     ]
 
 
+def test_a_component_that_still_waits(cluster: Cluster, run: Run) -> None:
+    cluster.report("n2", [{"name": "nccl", "status": "deferred", "why": "the head node's NCCL"}])
+    assert run()["complaints"] == ["q: last run (nodes): n2: nccl (deferred: the head node's NCCL)"]
+
+
 def test_a_long_report_comes_whole(cluster: Cluster, run: Run) -> None:
     cluster.report("n2", [{"name": "efa", "status": "ok", "summary": "many words " * 300}])
     (check,) = [one for one in run()["report"]["checks"] if one["name"] == "last run" and one["subject"] == "q"]
@@ -198,19 +205,53 @@ def test_no_report(cluster: Cluster, run: Run, text: str | None) -> None:
 def test_an_exporter_is_down(cluster: Cluster, run: Run) -> None:
     cluster.exporter("n1", "node_exporter", "", "http://localhost:9100/metrics")
     cluster.exporter("n2", "node_exporter", "", "")
-    cluster.exporter("n2", "dcgm_exporter", "", "")
+    cluster.exporter("n2", "nvidia-dcgm-exporter", "", "")
     assert run()["complaints"] == [
-        "q: exporters (nodes): no answer from node_exporter (localhost:9100) on n2, dcgm_exporter (localhost:9400) "
-        "on n2; see 'journalctl -u' there"
+        "q: exporters (nodes): no answer from node_exporter (localhost:9100) on n2, nvidia-dcgm-exporter "
+        "(localhost:9400) on n2; see 'journalctl -u' there"
     ]
 
 
 @pytest.mark.parametrize("address", [":9200", "10.0.0.5:9100", "[::]:9100"])
-def test_an_exporter_that_listens_elsewhere(cluster: Cluster, run: Run, address: str) -> None:
+@pytest.mark.parametrize(
+    ("unit", "options"),
+    [
+        ("node_exporter", "--log.level=info --web.listen-address={} --collector.systemd"),
+        ("nvidia-dcgm-exporter", "--collectors=/etc/x.csv --address={} --remote-hostengine-info=localhost:5555"),
+    ],
+)
+def test_an_exporter_that_listens_elsewhere(cluster: Cluster, run: Run, unit: str, options: str, address: str) -> None:
     host = f"localhost{address}" if address[0] == ":" else address
-    options = f"--log.level=info --web.listen-address={address} --collector.systemd"
-    cluster.exporter("n1", "node_exporter", options, f"http://{host}/metrics")
-    assert checks(run(), "exporters") == [("q", "exporters", "ok", "node_exporter answers")]
+    cluster.exporter("n1", unit, options.format(address), f"http://{host}/metrics")
+    assert checks(run(), "exporters") == [("q", "exporters", "ok", f"{unit} answers")]
+
+
+@pytest.mark.parametrize("unit", _verify_nodes.EXPORTERS)
+def test_exporters_are_called_as_their_roles_call_them(unit: str) -> None:
+    """The unit, its default port, and the option by which it is told where to listen."""
+    roles = Path(__file__).parents[4] / "roles"
+    name = {"nvidia-dcgm-exporter": "dcgm_exporter"}.get(unit, unit)
+    assert f"name: {unit}.service\n" in (roles / name / "tasks/configure.yml").read_text()
+    given = yaml.safe_load((roles / name / "defaults/main.yml").read_text())[f"{name}_listen_address"]
+    assert int(given.split(":")[-1]) == _verify_nodes.EXPORTERS[unit]
+    arguments = yaml.safe_load((roles / name / "vars/main.yml").read_text())[f"__{name}_arguments"]
+    assert re.search(rf"'--(web\.listen-)?address=' ~ {name}_listen_address", arguments)
+
+
+def test_an_exporter_that_should_be_there_is_named(cluster: Cluster, run: Run) -> None:
+    """One that no node has would else be passed over. Where site did not run it, nobody wants it."""
+    ran = [{"name": name, "status": "unchanged"} for name in ("node_exporter", "dcgm_exporter", "slurm_exporter")]
+    for name in ("head", "n1", "n2"):
+        cluster.report(name, ran)
+        cluster.exporter(name, "node_exporter", "", "http://localhost:9100/metrics")
+    cluster.exporter("n1", "nvidia-dcgm-exporter", "", "http://localhost:9400/metrics")
+    # Of the GPUs' exporter the head node has the scripts alone.
+    why = "nvidia-dcgm-exporter is not enabled on n2, where site has run dcgm_exporter: run it there again"
+    assert run()["complaints"] == [f"q: exporters (nodes): {why}"]
+    cluster.report("n2", [*ran[:1], {"name": "dcgm_exporter", "status": "skipped"}])
+    assert checks(run(), "exporters")[1] == ("q", "exporters", "ok", "node_exporter, nvidia-dcgm-exporter answer")
+    (cluster.root / "head/enabled/node_exporter").unlink()
+    assert "node_exporter is not enabled on head, where" in run()["complaints"][0]
 
 
 @pytest.mark.parametrize(
