@@ -13,10 +13,14 @@ most W (n-1)/n / ((N-1)/N). For two nodes of eight GPUs that is 1.875 W: what st
 does not use the wire. An all_gather and a reduce_scatter have the same bound. Of an alltoall, (n-g)/n of what each GPU
 sends leaves the node, hence W (n-1) / (g (n-g)). Inside one node each GPU's NVLink bounds what it sends or receives;
 only an all_reduce may exceed that, where the switches add (NVLink SHARP): then at most 2 (n-1)/n of it.
+
+Where nobody has published a figure, only what is far below the limit is judged: no published figure is. Without NVLink
+the GPUs of a node may be slower among themselves than the wire, so that the limit says nothing of what is well.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -34,6 +38,9 @@ _AWSOME = "https://github.com/awslabs/awsome-distributed-ai/blob/main/"
 _EC2 = "EC2's DescribeInstanceTypes, as https://karpenter.sh/docs/reference/instance-types/ lists it"
 _NVLINK = _AWSOME + "1.architectures/efa-cheatsheet.md (NVLinks of each GPU)"
 _READ = {"all_reduce", "all_gather", "reduce_scatter"}
+# From which size on less than which share of the limit is too little, whoever has published what.
+_TOO_LOW = ((16 * _GIB, 0.4), (_GIB, 0.2))
+_NOBODY = "nobody has published what to expect"
 KEYS = ("instance_type", "nodes", "collective", "size", "busbw", "source", "meaning", "tolerance")
 
 
@@ -130,45 +137,49 @@ _PCS = _AWSOME + "architectures/aws-pcs/tests/compute-test.md"
 _EP = _AWSOME + "micro-benchmarks/expert-parallelism/ep-backend-comparison/"
 _ISSUE_1442 = "https://github.com/NVIDIA/nccl/issues/1442 (NVLink SHARP Performance on AWS P5)"
 PUBLISHED: tuple[Expectation, ...] = (
-    *_series(
-        _P5,
-        2,
-        "all_reduce",
-        _TESTS,
-        "AWS's sample run on two nodes. More than the 400 GB/s of the wire: bus bandwidth counts 1.875 times the "
-        "message, of which one crosses the wire, and NVLink moves the rest",
-        {
-            128 * _MIB: 289.16,
-            256 * _MIB: 342.81,
-            512 * _MIB: 393.34,
-            1 * _GIB: 436.95,
-            2 * _GIB: 443.72,
-            4 * _GIB: 465.87,
-            8 * _GIB: 479.28,
-            16 * _GIB: 487.09,
-        },
+    *(
+        row
+        for kind, whose in ((_P5, "p5.48xlarge"), ("p5e.48xlarge", "p5.48xlarge, which has the same links"))
+        for row in _series(
+            kind,
+            2,
+            "all_reduce",
+            _TESTS,
+            f"AWS's sample run on two nodes of {whose}. More than the 400 GB/s of the wire: bus bandwidth counts 1.875 "
+            "times the message, of which one crosses the wire, and NVLink moves the rest",
+            {
+                128 * _MIB: 289.16,
+                256 * _MIB: 342.81,
+                512 * _MIB: 393.34,
+                1 * _GIB: 436.95,
+                2 * _GIB: 443.72,
+                4 * _GIB: 465.87,
+                8 * _GIB: 479.28,
+                16 * _GIB: 487.09,
+            },
+        )
     ),
-    *_series(
-        "p4de.24xlarge",
-        2,
-        "all_reduce",
-        _TESTS,
-        "AWS's sample run on two nodes. More than the 50 GB/s of the wire, because NVLink moves a part",
-        {
-            128 * _MIB: 64.31,
-            256 * _MIB: 69.89,
-            512 * _MIB: 74.28,
-            1 * _GIB: 76.79,
-            2 * _GIB: 78.33,
-        },
-    ),
-    *_series(
-        "p4d.24xlarge",
-        2,
-        "all_reduce",
-        "https://github.com/aws/aws-parallelcluster/pull/5962 (ParallelCluster's own test of EFA)",
-        "What ParallelCluster's integration test saw with NCCL 2.19.4 and plugin 1.7.4; p4de's network is the same",
-        {1 * _GIB: 45.73},
+    # Of p4d itself ParallelCluster's own test tells 45.73, with NCCL_ALGO and NCCL_PROTO set, which are harmful.
+    *(
+        row
+        for kind, whose in (
+            ("p4de.24xlarge", "p4de.24xlarge"),
+            ("p4d.24xlarge", "p4de.24xlarge, which has the same links"),
+        )
+        for row in _series(
+            kind,
+            2,
+            "all_reduce",
+            _TESTS,
+            f"AWS's sample run on two nodes of {whose}. More than the 50 GB/s of the wire, because NVLink moves a part",
+            {
+                128 * _MIB: 64.31,
+                256 * _MIB: 69.89,
+                512 * _MIB: 74.28,
+                1 * _GIB: 76.79,
+                2 * _GIB: 78.33,
+            },
+        )
     ),
     *_series(
         "p4d.24xlarge",
@@ -387,6 +398,15 @@ def _inside(hardware: Hardware, collective: str, n: int) -> Limit | None:
     return Limit(float(hardware.nvlink), said, _NVLINK)
 
 
+def too_low(instance_type: str, collective: str, size: int, busbw: float, most: Limit) -> float:
+    """Return the share of the limit that a healthy machine exceeds at this size; 0 where this one does, or may not."""
+    hardware = HARDWARE.get(instance_type)
+    if not hardware or not hardware.nvlink or collective_of(collective) not in _READ:
+        return 0.0
+    share = next((share for at, share in _TOO_LOW if size >= at * (1 - _SAME_SIZE)), 0.0)
+    return share if busbw < share * most.busbw else 0.0
+
+
 def judge(
     result: float,
     expectation: Expectation | None,
@@ -395,12 +415,16 @@ def judge(
     size: int = 0,
 ) -> Judgement:
     """Say what a bus bandwidth means, against what is expected and what is possible."""
+    if not math.isfinite(result):
+        return Judgement("suspicious", f"{result} GB/s is no bandwidth")
     if most and result > most.busbw * _SLACK:
         return Judgement(
             "suspicious", f"{result:.4g} GB/s is more than is possible, {most.busbw:.4g} GB/s: {most.meaning}"
         )
     if not expectation:
-        return Judgement("unknown", f"{result:.4g} GB/s; nobody has published what to expect, so it is not judged")
+        at = f" at {readable(size)}" if size else ""
+        of = f", {result / most.busbw:.0%} of the {most.busbw:.4g} GB/s that is possible" if most else ""
+        return Judgement("unknown", f"{result:.4g} GB/s{at}{of}; {_NOBODY}, so it is not judged")
     tolerance = tolerance if expectation.tolerance is None else expectation.tolerance
     share = result / expectation.busbw
     at = readable(size or expectation.size)
@@ -420,7 +444,8 @@ def judge_run(
 ) -> Judgement:
     """Judge a whole run, (size, busbw) for each row: by the largest size that has an expectation.
 
-    Smaller sizes depend more on versions and settings: what is short there is told, and does not decide.
+    Smaller sizes depend more on versions and settings: what is short there is told, and does not decide. Without any
+    expectation the largest size is judged by what is possible.
     """
     rows, most = tuple(rows), limit(instance_type, nodes, collective, ranks)
     if not measured:
@@ -434,7 +459,13 @@ def judge_run(
         if row:
             judged.append((size, verdict))
     if not judged:
-        return judge(max(busbw for _size, busbw in measured), None)
+        size, busbw = max(measured)
+        verdict = judge(busbw, None, most=most, size=size)
+        share = too_low(instance_type, collective, size, busbw, most) if most else 0.0
+        if not share:
+            return verdict
+        said = verdict.message.partition(";")[0]
+        return Judgement("short", f"{said}; {_NOBODY}, and less than {share:.0%} of that is no healthy fabric")
     *smaller, (_size, last) = judged
     short = [readable(size) for size, verdict in smaller if verdict.status == "short"]
     more = f"; less than expected at {', '.join(short)} too" if short else ""

@@ -65,10 +65,15 @@ _TIMESTAMP = re.compile(r"\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*\Z")
 # Hydra labels each piece of a row
 _INNER_LABEL = re.compile(r"(?<=\S)\[\d{1,6}\](?= )")
 
+# What ends a test, in its own words
 _FATAL = re.compile(
     r"Test (?:NCCL|CUDA) failure|Test timeout|Invalid number of GPUs|CUDA driver version is insufficient"
-    r"|Incompatible NCCL versions|This test requires|is not supported by this test|error while loading shared libraries"
-    r"|cannot open shared object|command not found|execve\(\)|(?:srun|slurmstepd): error:|DUE TO TIME LIMIT"
+    r"|Incompatible NCCL versions|This test requires|is not supported by this test"
+)
+# What may have ended it; of a run that is whole it did no harm
+_COMPLAINT = re.compile(
+    r"error while loading shared libraries|cannot open shared object|command not found|execve\(\)"
+    r"|(?:srun|slurmstepd): error:|DUE TO TIME LIMIT"
     r"|Segmentation fault|Bus error|[Oo]ut [Oo]f [Mm]emory|oom[-_]kill|MPI_ABORT was invoked|exited on signal"
     r"|There are not enough slots|ORTE was unable|PRTE .*unable|PMIX? ERROR|unable to (?:launch|start)|UNREACHABLE"
 )
@@ -77,6 +82,8 @@ _CONSEQUENCE = re.compile(
     r"^\S+: error: \S+: task\S* \S+ (?:Exited|Terminated|Killed)|^srun: (?:error: )?(?:Terminating|launch/|Job step)"
     r"|Test failure \S+:\d+$"
 )
+# A row of a table, whatever its columns are
+_ROW = re.compile(r"\s*\d+\s+\d+\s+(?:u?int\d*|half|float|double|bfloat16|char|f(?:p)?8\w*)\s+\S+\s.*\d\.\d")
 
 
 class Values(NamedTuple):
@@ -124,6 +131,7 @@ class HostNetwork(NamedTuple):
     fabric: str
     nics: int | None  # the fewest that a process found
     network: str  # as NCCL names it: Libfabric, Socket, IB
+    gdr: bool | None = None  # whether a NIC reaches a GPU's memory on some way; None where no way is told
 
 
 class Network(NamedTuple):
@@ -137,7 +145,7 @@ class Network(NamedTuple):
     plugin: str = ""  # the network plugin and its version
     libfabric: str = ""
     protocol: str = ""  # the plugin's, RDMA or SENDRECV
-    gdr: bool | None = None  # whether the NICs reach the GPUs' memory
+    gdr: bool | None = None  # whether NICs reach the GPUs' memory on all nodes
     tuner: str = ""
     nccl: str = ""
     cuda: str = ""
@@ -230,6 +238,10 @@ def parse(text: str, collective: str = "") -> list[Result]:
             runs.append(streams[label])
         streams[label].line(content)
     if not runs:
+        if not early.errors and any(_ROW.match(_unlabel(line)[1]) for line in text.splitlines()):
+            early.errors.append(
+                "its output has rows, and no line '# nThread …' before them that says how they were measured"
+            )
         return [early.result(collective)]
     runs[0].adopt(early)
     _mark_apart(runs)
@@ -331,9 +343,11 @@ class _Run:
         self.rows: list[Row] = []
         self.columns: list[str] = []
         self.pending = ""
+        self.readable = True  # whether the columns are known
         self.average: float | None = None
         self.out_of_bounds: int | None = None
         self.errors: list[str] = []
+        self.complaints: set[str] = set()  # those of the errors that do no harm to a run that is whole
         self.warnings: list[str] = []
         self.consequences: list[str] = []
         self.network = _NetworkReader()
@@ -341,6 +355,7 @@ class _Run:
     def adopt(self, early: _Run) -> None:
         """Take over what was said before the first table began."""
         self.errors[:0] = early.errors
+        self.complaints |= early.complaints
         self.warnings[:0] = early.warnings
         self.consequences[:0] = early.consequences
         self.network.adopt(early.network)
@@ -355,10 +370,14 @@ class _Run:
         """Read a line that belongs to no table: of another rank, of Slurm or of MPI."""
         self.network.version(line)
         text = " ".join(line.split())
-        if not text or not (_FATAL.search(text) or _CONSEQUENCE.search(text)):
-            return
-        where = f"rank {label}: " if label and label != self.label else ""
-        (self.consequences if _CONSEQUENCE.search(text) else self.errors).append(where + text)
+        said = f"rank {label}: {text}" if label and label != self.label else text
+        if _CONSEQUENCE.search(text):
+            self.consequences.append(said)
+        elif _FATAL.search(text):
+            self.errors.append(said)
+        elif _COMPLAINT.search(text):
+            self.errors.append(said)
+            self.complaints.add(said)
 
     def line(self, line: str) -> None:
         """Read a line of the process that prints the table."""
@@ -403,6 +422,10 @@ class _Run:
 
     def _foot(self, line: str) -> bool:
         words = line.lstrip("# ").split()
+        if words[:2] == ["bytes", "N"] and "busbw" in words:
+            self.readable = False
+            self.errors.append("its table has the columns of nccl-tests before 2.9; needed: a newer version")
+            return True
         if words[:2] == ["size", "count"] and "busbw" in words:
             self.columns = [word for word in words if word != "timestamp"]
             return True
@@ -432,8 +455,9 @@ class _Run:
         else:
             return False
         row = self._row(self.pending.split())
-        if row:
+        if row and self.readable:
             self.rows.append(row)
+        if row:
             self.pending = ""
         return True
 
@@ -463,7 +487,10 @@ class _Run:
 
     def result(self, collective: str) -> Result:
         """Return what was read."""
-        errors = self.errors or (self.consequences if self.average is None else [])
+        complete = bool(self.rows) and self.average is not None
+        harmless = [error for error in self.errors if error in self.complaints] if complete else []
+        errors = [error for error in self.errors if error not in harmless]
+        errors = errors or (self.consequences if self.average is None else [])
         if self.out_of_bounds:
             errors = [*errors, f"{self.out_of_bounds} results had wrong values: data was damaged on its way"]
         network = self.network.network()
@@ -478,9 +505,9 @@ class _Run:
             cputime="cputime" in self.columns,
             average_busbw=self.average,
             out_of_bounds=self.out_of_bounds,
-            complete=bool(self.rows) and self.average is not None,
+            complete=complete,
             errors=list(dict.fromkeys(errors))[:_MOST_MESSAGES],
-            warnings=list(dict.fromkeys(self.warnings))[:_MOST_MESSAGES],
+            warnings=list(dict.fromkeys([*self.warnings, *harmless]))[:_MOST_MESSAGES],
             network=network,
         )
 
@@ -524,13 +551,14 @@ class _NetworkReader:
         self.seen: dict[str, dict[str, set[str]]] = {}
         self.weak: dict[str, set[str]] = {}
         self.nics: dict[str, set[int]] = {}
-        self.gdr: set[bool] = set()
+        self.gdr: dict[str, bool] = {}
 
     def adopt(self, other: _NetworkReader) -> None:
         """Take over what another has read before."""
         self.facts = {**other.facts, **self.facts}
         self.environment = {**other.environment, **self.environment}
-        self.gdr |= other.gdr
+        for host, direct in other.gdr.items():
+            self.gdr[host] = self.gdr.get(host, False) or direct
         for host, kinds in other.seen.items():
             for kind, values in kinds.items():
                 self._add(host, kind, values)
@@ -565,7 +593,7 @@ class _NetworkReader:
         match = self._CHANNEL.search(text)
         if match:
             self._add(host, "network", {match[1]})
-            self.gdr.add("/GDRDMA" in text)
+            self.gdr[host] = self.gdr.get(host, False) or "/GDRDMA" in text
         match = self._WEAK.match(text)
         if match:
             self.weak.setdefault(host, set()).add(match[1])
@@ -581,7 +609,8 @@ class _NetworkReader:
             kinds = self.seen.get(host, {})
             used = kinds.get("network") or (set() if kinds.get("provider") else self.weak.get(host, set()))
             provider, fabric = _joined(kinds.get("provider", ())), _joined(kinds.get("fabric", ()))
-            yield host, HostNetwork(provider, fabric, min(self.nics.get(host, ()), default=None), _joined(used))
+            nics = min(self.nics.get(host, ()), default=None)
+            yield host, HostNetwork(provider, fabric, nics, _joined(used), self.gdr.get(host))
 
     def network(self) -> Network:
         """Return what was read."""
@@ -602,7 +631,7 @@ class _NetworkReader:
             plugin=facts.get("plugin") or facts.get("loaded", ""),
             libfabric=facts.get("libfabric", ""),
             protocol=facts.get("protocol", ""),
-            gdr=all(self.gdr) if self.gdr else None,
+            gdr=all(self.gdr.values()) if self.gdr else None,
             tuner=tuner,
             nccl=facts.get("nccl", ""),
             cuda=facts.get("cuda", ""),

@@ -55,6 +55,59 @@ def test_what_nobody_has_published_is_not_made_up(kind: str, nodes: int, collect
     assert table.judge(1.0, table.expected(kind, nodes, collective, size)).status == "unknown"
 
 
+@pytest.mark.parametrize(("kind", "like"), [("p5e.48xlarge", P5), ("p4d.24xlarge", "p4de.24xlarge")])
+def test_types_with_the_same_links_share_figures(kind: str, like: str) -> None:
+    """And say whose they are. Of p4d there is another one, measured with settings that cost 40 % of it."""
+    own, other = table.curve(kind, 2, "all_reduce"), table.curve(like, 2, "all_reduce")
+    assert [(row.size, row.busbw) for row in own] == [(row.size, row.busbw) for row in other]
+    assert all(like in row.meaning for row in own)
+    assert table.limit(kind, 2, "all_reduce") == table.limit(like, 2, "all_reduce")
+    assert table.judge_run([(GIB, 45.73)], "p4d.24xlarge", 2, "all_reduce").status == "short"
+
+
+@pytest.mark.parametrize(
+    ("kind", "nodes", "collective", "size", "busbw", "status"),
+    [
+        # A fabric without GPUDirect RDMA, or half of whose devices are gone
+        ("p5en.48xlarge", 2, "all_reduce", 16 * GIB, 98.0, "short"),
+        ("p6-b200.48xlarge", 2, "all_gather", 16 * GIB, 290.0, "short"),
+        (P5, 4, "all_reduce", 16 * GIB, 200.0, "short"),
+        (P5, 16, "reduce_scatter", GIB, 80.0, "short"),
+        ("p6-b200.48xlarge", 1, "all_reduce", 16 * GIB, 500.0, "short"),
+        # What is not far below what is possible is nobody's to judge
+        ("p5en.48xlarge", 2, "all_reduce", 16 * GIB, 310.0, "unknown"),
+        (P5, 4, "all_reduce", GIB, 150.0, "unknown"),
+        # Small messages are slow everywhere, an alltoall has another law, and without NVLink the wire is not the bound
+        ("p5en.48xlarge", 2, "all_reduce", 2**29, 20.0, "unknown"),
+        (P5, 2, "alltoall", 16 * GIB, 10.0, "unknown"),
+        ("g5.48xlarge", 2, "all_reduce", 16 * GIB, 1.0, "unknown"),
+    ],
+)
+def test_far_below_what_is_possible_is_short_without_a_figure(
+    kind: str, nodes: int, collective: str, size: int, busbw: float, status: str
+) -> None:
+    found = table.judge_run([(8, 0.0), (size, busbw)], kind, nodes, collective)
+    assert found.status == status, found
+    assert "nobody has published what to expect" in found.message
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in table.PUBLISHED if row.collective != "alltoall"], ids=lambda row: row[:4]
+)
+def test_no_published_figure_would_be_called_far_too_low(row: table.Expectation) -> None:
+    most = table.limit(row.instance_type, row.nodes, row.collective)
+    assert most is not None
+    assert table.too_low(row.instance_type, row.collective, row.size, row.busbw, most) == 0
+
+
+@pytest.mark.parametrize("busbw", [float("nan"), float("inf")])
+@pytest.mark.parametrize(("kind", "size"), [(P5, 16 * GIB), ("p6-b200.48xlarge", 16 * GIB), (P5, 1024)])
+def test_what_is_no_number_is_no_success(kind: str, size: int, busbw: float) -> None:
+    found = table.judge_run([(size, busbw), (32 * GIB, 480.0)], kind, 2, "all_reduce")
+    assert found.status == "suspicious"
+    assert f"{busbw} GB/s is no bandwidth" in found.message
+
+
 def test_a_peak_holds_for_larger_messages() -> None:
     """Where the source tells the peak alone."""
     row = table.expected(P5, 1, "all_reduce", 16 * GIB)

@@ -133,6 +133,78 @@ def test_sockets_instead_of_efa() -> None:
     assert "NCCL_DEBUG=INFO" in results.network_problem(results.Network())
 
 
+def test_gpudirect_is_told_of_each_node() -> None:
+    """One connection that has it is enough: others of the same node may go to a device that is far away."""
+    text = (FIXTURES / "2.17-timestamps.txt").read_text()
+    assert results.parse(text)[0].network.gdr is True
+    lines = [line for line in text.splitlines() if "via NET/" in line]
+    assert {line.split(":")[0] for line in lines} == {"gpu-dy-p5-1", "gpu-dy-p5-2"}
+    more = "\n".join([text, *(line.replace("/GDRDMA", "") for line in lines)])
+    assert results.parse(more)[0].network.gdr is True
+    other = text.replace(lines[-1], lines[-1].replace("/GDRDMA", ""))
+    network = results.parse(other)[0].network
+    assert network.gdr is False
+    assert {host: seen.gdr for host, seen in network.hosts.items()} == {"gpu-dy-p5-1": True, "gpu-dy-p5-2": False}
+    assert results.parse(text.replace("via NET", "via P2P"))[0].network.gdr is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "mca_base_component_repository_open: unable to open mca_pml_ucx: libucp.so.0: cannot open shared object file: "
+        "No such file or directory (ignored)",
+        "libibverbs: Warning: couldn't load driver 'libhfi1verbs-rdmav34.so': libhfi1verbs-rdmav34.so: cannot open "
+        "shared object file: No such file or directory",
+        "[gpu-dy-p5-1:00812] PMIX ERROR: ERROR in file gds_ds12_lock_pthread.c at line 169",
+        "/etc/profile.d/foo.sh: line 3: module: command not found",
+        "slurmstepd: error: couldn't chdir to `/home/x': No such file or directory: going to /tmp instead",
+    ],
+)
+def test_what_a_library_says_is_an_error_only_of_a_run_that_did_not_end(line: str) -> None:
+    """As these do no harm. Where the table is not whole they may be the reason."""
+    text = (FIXTURES / "2.17-timestamps.txt").read_text()
+    (result,) = results.parse(f"{line}\n{text}{line}\n")
+    assert (result.complete, result.errors, results.why(result)) == (True, [], "")
+    assert line in " ".join(result.warnings)
+    (result,) = results.parse(f"{line}\n{text.split('# Out of bounds')[0]}")
+    assert results.why(result) == line
+
+
+def test_a_failure_of_the_test_is_one_of_a_whole_table_too() -> None:
+    text = (FIXTURES / "2.17-timestamps.txt").read_text()
+    (result,) = results.parse(
+        f"{text}gpu-dy-p5-1: Test CUDA failure common.cu:422 'uncorrectable ECC error encountered'\n"
+    )
+    assert "uncorrectable ECC error" in results.why(result)
+
+
+def test_the_layout_of_2018_is_refused() -> None:
+    """Its times are milliseconds, and its last column is an error and no count."""
+    text = (
+        "# nThread 1 nGpus 2 minBytes 8 maxBytes 1048576 step: 2(factor) warmup iters: 5 iters: 20 validation: 1\n"
+        "# NCCL Tests compiled with NCCL 2.4\n# Using devices\n#   Rank  0 on   p3-1 device  0 [0x05] Tesla V100\n\n"
+        "#                                                 out-of-place                    in-place\n"
+        "#      bytes             N    type      op     time  algbw  busbw      res     time  algbw  busbw      res\n"
+        "     1048576        262144   float     sum    0.112   9.36   9.36    3e+01    0.110   9.53   9.53    3e+01\n"
+        " Out of bounds values : 0 OK\n Avg bus bandwidth    : 9.4\n"
+    )
+    (result,) = results.parse(text, "all_reduce")
+    assert (result.rows, result.complete) == ([], False)
+    assert results.why(result) == "its table has the columns of nccl-tests before 2.9; needed: a newer version"
+
+
+def test_rows_without_their_header_are_refused_for_that() -> None:
+    """Of a text that somebody has shortened."""
+    text = (FIXTURES / "2.17-timestamps.txt").read_text()
+    rows = [line for line in text.splitlines() if line.strip()[:1].isdigit() and " float " in line]
+    (result,) = results.parse("\n".join(rows), "all_reduce")
+    assert (len(rows), result.rows, result.complete) == (3, [], False)
+    assert (
+        results.why(result)
+        == "its output has rows, and no line '# nThread …' before them that says how they were measured"
+    )
+
+
 def test_a_test_that_died_silently_and_was_repeated() -> None:
     """Is no proof that its processes ran alone."""
     head = (FIXTURES / "2.17-timestamps.txt").read_text().split("#       size")[0]
