@@ -33,6 +33,19 @@ ROUNDS = 3
 STAGES = {1: "one_node", 2: "two_nodes"}
 STATUSES = {"ok": "ok", "short": "failed", "suspicious": "failed", "unknown": "unknown"}
 
+# EC2's types whose NICs can reach the GPUs' memory (GPUDirect RDMA): P4 and newer.
+_GPUDIRECT = re.compile(r"p([4-9]|[1-9]\d)")
+# AWS' own settings for Open MPI, which has little to send here: over TCP, and not over the bridge of Docker. The bridge
+# has the same address on every node, where Open MPI would wait for ever. Slurm's PMIx offers what Open MPI's has not,
+# which would say so in many lines. Interfaces may be named by only one of the two variables.
+_MPI = ["export OMPI_MCA_pml=^cm,ucx", "export OMPI_MCA_btl=tcp,self", "export PMIX_MCA_gds=hash"]
+_MPI_INTERFACES = (
+    '[ -n "${OMPI_MCA_btl_tcp_if_include:-}" ] || '
+    "export OMPI_MCA_btl_tcp_if_exclude=${OMPI_MCA_btl_tcp_if_exclude:-lo,docker0}"
+)
+# By what a GPU's name tells for which of nccl_tests_cuda_architectures the tests are to be built.
+_ARCHITECTURES = {"T4": "75 to {}", "V100": "70 to {} (CUDA 12 has it, CUDA 13 has not)"}
+
 # Of the libraries that the tests need, an image may lack those in /opt: the EFA installer's Open MPI.
 PROBE = """
 [ "$(cat /sys/devices/virtual/dmi/id/sys_vendor 2> /dev/null)" != "Amazon EC2" ] ||
@@ -230,8 +243,9 @@ class _Stage:
         program = os.path.join(options.tests_dir, f"{collective}_perf")
         sizes = ["-b", options.min_bytes, "-e", options.max_bytes, "-f", "2"]
         words = [program, *sizes, "-g", str(each), "-n", str(options.iterations), "-c", "1"]
-        lines = [f". {shlex.quote(options.environment)}", "export NCCL_DEBUG=INFO"]
+        lines = [f". {shlex.quote(options.environment)}", "export NCCL_DEBUG=INFO", *_MPI]
         lines += [f"export {name}={shlex.quote(value)}" for name, value in options.variables.items()]
+        lines.append(_MPI_INTERFACES)
         # Where one process dies the others would wait for it until the time is over.
         more = ["--label", f"--mpi={options.mpi}", "--kill-on-bad-exit=1", *_cpus(nodes, tasks)]
         if image:
@@ -300,6 +314,27 @@ class _Stage:
             return
         plugin = told[0].result.network.plugin or "the network plugin"
         yield Check(name, subject, "ok", f"{nics} devices on each node, by {plugin}")
+        if _GPUDIRECT.match(kind):
+            yield self._gpudirect(told, where)
+
+    def _gpudirect(self, runs: Sequence[Measured], where: str) -> Check:
+        """Say whether the NICs of every node reach its GPUs' memory."""
+        name, subject, silent = f"GPUDirect RDMA{where}", self.group.subject, set[str]()
+        for measured in runs:
+            hosts = measured.result.network.hosts
+            without = sorted(host for host, seen in hosts.items() if seen.gdr is False)
+            if without:
+                why = (
+                    f"no connection of {', '.join(without)} is GDRDMA: what its GPUs send goes through the CPU's memory"
+                )
+                return Check(
+                    name, subject, "failed", f"{why}; see 'lsmod' and 'dmesg' for efa there (see {measured.log})"
+                )
+            silent |= {host for host, seen in hosts.items() if seen.gdr is None}
+        if silent:
+            why = f"NCCL did not tell of {', '.join(sorted(silent))} whether NICs reach the GPUs' memory"
+            return Check(name, subject, "unknown", why)
+        return Check(name, subject, "ok", "the NICs of every node reach its GPUs' memory")
 
     # Who holds the others back
 
@@ -429,9 +464,6 @@ def _errors(result: results.Result, code: int, err: str) -> list[str]:
         return own if own and "error: pyxis:" not in err else said or result.errors
     if code and not results.why(result):
         return [f"srun ended with {code}: {'; '.join(said) or 'it said nothing'}"]
-    if not code and result.complete:
-        # Slurm's daemons may have complained of what did no harm.
-        return [error for error in result.errors if not re.match(r"(rank \d+: )?(srun|slurmstepd): error:", error)]
     return result.errors
 
 
@@ -441,6 +473,11 @@ def _problem(result: results.Result) -> str:
     wrong = sum(half.wrong or 0 for half in halves)
     if wrong:
         return f"{wrong} values were wrong: a GPU, a link or the memory is broken"
+    if any("no kernel image is available" in said for said in (*result.errors, *result.warnings)):
+        gpu = result.ranks[0].gpu if result.ranks else "GPU of this kind"
+        known = next((more for word, more in _ARCHITECTURES.items() if word in gpu.replace("-", " ").split()), "")
+        what = (known or "its compute capability to {}").format("nccl_tests_cuda_architectures")
+        return f"nccl-tests has no kernels for a {gpu}: add {what}, and run site with --tags nccl_tests"
     return results.why(result)
 
 

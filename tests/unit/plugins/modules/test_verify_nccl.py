@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import inspect
 import itertools
@@ -49,6 +50,11 @@ def table(program: str, words: list[str], nodes: list[str], tasks: int, state: d
             lines.append(f"{said}NET/OFI Initializing aws-ofi-nccl 1.21.1")
             lines.append(f"{said}NET/OFI Selected provider is efa, fabric is efa-direct{found}")
         lines.append(f"{said}Using network {state['network']}")
+        if len(nodes) > 1 and state["network"] == "Libfabric" and state["channels"]:
+            direct = "" if host in state["indirect"] else "/GDRDMA"
+            lines.append(
+                f"{said}Channel 00/0 : {rank}[{device}] -> {rank + 8}[{device}] [send] via NET/Libfabric/0{direct}"
+            )
     usual = {"all_reduce_perf": (480.0, 487.0), "alltoall_perf": (300.0, 60.0)}.get(program, (371.0, 300.0))
     speed = state["speed"] or usual[len(nodes) > 1]
     speed *= min(state["slow" if len(nodes) > 1 else "alone"].get(node, 1.0) for node in nodes)
@@ -148,6 +154,7 @@ class Cluster:
         # Bandwidths, factors of nodes alone and with others, what goes wrong in the table, and with the job.
         self.state: dict[str, Any] = {"speed": None, "alone": {}, "slow": {}, "efa": 32, "nics": {}, "wrong": 0}
         self.says(network="Libfabric", rows=None, busy={}, fails={}, mutters="", prints="", hangs=False, code=0)
+        self.says(channels=True, indirect=[])
 
     def program(self, name: str, text: str) -> None:
         (self.root / name).write_text(text)
@@ -274,11 +281,9 @@ def test_all_scopes_and_the_report(cluster: Cluster, run: Run) -> None:
     # What nobody has published is told, and is no success.
     for name in ("alltoall on one node", "all_gather on 2 nodes", "all_reduce on 3 nodes"):
         assert found[name] == "unknown", name
-    assert [name for name in found if name.startswith("EFA")] == [
-        "EFA is selected on 2 nodes",
-        "EFA is selected on 3 nodes",
-        "EFA is selected in a container",
-    ]
+    for what in ("EFA is selected", "GPUDirect RDMA"):
+        names = [name for name, status in found.items() if name.startswith(what) and status == "ok"]
+        assert names == [f"{what} on 2 nodes", f"{what} on 3 nodes", f"{what} in a container"]
     assert ("EFA is selected on 2 nodes", "32 devices on each node, by aws-ofi-nccl 1.21.1") in checks(result, "ok")
     assert ("all_reduce on 2 nodes", "487 GB/s at 16 GiB, 100% of the 487.1 GB/s expected") in checks(result, "ok")
     report = json.loads((cluster.root / "var/verify.json").read_text(), parse_constant=pytest.fail)
@@ -305,8 +310,38 @@ def test_how_jobs_are_submitted(cluster: Cluster, run: Run) -> None:
     assert options.items() >= {**wanted, "immediate": "9", "mpi": "pmix", "label": "", "exclusive": ""}.items()
     # Not one CPU for each process, and no rank that waits for a dead one.
     assert options.items() >= {"cpus-per-task": "24", "kill-on-bad-exit": "1"}.items()
+    assert options["cpu-bind"] == "none"
+    # The user's own word comes last.
+    for line in (
+        "export OMPI_MCA_pml=^cm,ucx",
+        "export OMPI_MCA_btl=tcp,self",
+        "export PMIX_MCA_gds=hash",
+    ):
+        assert f"{line}\n" in job["script"].partition("export NCCL_X='a b'\n")[0], line
     assert "export NCCL_X='a b'\n" in job["script"]
     assert job["script"].endswith(f"exec {cluster.tests}/all_reduce_perf -b {2**30} -e {2**34} -f 2 -g 1 -n 20 -c 1")
+
+
+@pytest.mark.parametrize(
+    ("variables", "kept"),
+    [
+        ({}, {"exclude": "lo,docker0"}),
+        ({"OMPI_MCA_btl_tcp_if_exclude": "lo,docker0,eth1"}, {"exclude": "lo,docker0,eth1"}),
+        ({"OMPI_MCA_btl_tcp_if_include": "eth0"}, {"include": "eth0"}),
+    ],
+)
+def test_open_mpi_does_not_wait_at_dockers_bridge(
+    cluster: Cluster, run: Run, variables: dict[str, str], kept: dict[str, str]
+) -> None:
+    """Where both variables are set, Open MPI takes neither."""
+    perf = (cluster.tests / "all_reduce_perf").read_text()
+    note = f"import os\nopen({str(cluster.root)!r} + '/environment', 'w').write(repr(dict(os.environ)))\n"
+    (cluster.tests / "all_reduce_perf").write_text(perf.replace("Any = None\n", f"Any = None\n{note}", 1))
+    assert run(only("two", variables=variables))["complaints"] == []
+    found = ast.literal_eval((cluster.root / "environment").read_text())
+    prefix = "OMPI_MCA_btl_tcp_if_"
+    assert {name[len(prefix) :]: value for name, value in found.items() if name.startswith(prefix)} == kept
+    assert (found["OMPI_MCA_btl"], found["PMIX_MCA_gds"]) == ("tcp,self", "hash")
 
 
 @pytest.mark.parametrize(("cpus", "word"), [(4, "overcommit"), (0, "exclusive")])
@@ -566,7 +601,7 @@ def test_unknown_is_no_failure_and_no_success(cluster: Cluster, run: Run) -> Non
     cluster.nodes("n1", "n2", feature="x")
     result = run(only("two"))
     assert checks(result, "unknown") == [
-        ("all_reduce on 2 nodes", "487 GB/s; nobody has published what to expect, so it is not judged")
+        ("all_reduce on 2 nodes", "487 GB/s at 16 GiB; nobody has published what to expect, so it is not judged")
     ]
     assert result["report"]["verdict"] == "1 checks passed, and 1 could not be judged"
 
@@ -600,6 +635,23 @@ def test_logs_of_real_shape(cluster: Cluster, run: Run, name: str, line: str) ->
     result = run(only("two"))
     assert line in dict(checks(result, "failed"))["all_reduce on 2 nodes"]
     assert result["report"]["runs"][0]["judgement"]["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "line"),
+    [
+        ("Tesla T4", "has no kernels for a Tesla T4: add 75 to nccl_tests_cuda_architectures, and run site"),
+        ("Tesla V100-SXM2-32GB", "add 70 to nccl_tests_cuda_architectures (CUDA 12 has it, CUDA 13 has not), and run"),
+        ("NVIDIA X9", "has no kernels for a NVIDIA X9: add its compute capability to nccl_tests_cuda_architectures"),
+    ],
+)
+def test_a_gpu_for_which_the_tests_were_not_built(cluster: Cluster, run: Run, gpu: str, line: str) -> None:
+    text = table("all_reduce_perf", f"-b {2**30} -e {2**34} -g 1".split(), ["n1", "n2"], 8, cluster.state)
+    head = [one for one in text.replace("NVIDIA H100", gpu).splitlines() if " 1073741824 " not in one]
+    head = head[: next(index for index, one in enumerate(head) if "(elements)" in one) + 1]
+    failure = "0: n1: Test CUDA failure common.cu:1030 'no kernel image is available for execution on the device'"
+    cluster.says(prints="\n".join([*head, failure, "0:  .. n1 pid 812: Test failure common.cu:937", ""]), code=3)
+    assert line in dict(checks(run(only("two")), "failed"))["all_reduce on 2 nodes"]
 
 
 def test_an_output_that_ends_too_early(cluster: Cluster, run: Run) -> None:
@@ -669,6 +721,41 @@ def test_every_node_must_tell(cluster: Cluster, run: Run) -> None:
     cluster.says(prints="\n".join(line for line in text.splitlines() if " n2:" not in line) + "\n")
     ((_name, line),) = checks(run(only("two")), "failed")
     assert line.startswith("NCCL told of EFA on n1 alone; needed: on 2 nodes")
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "line"),
+    [
+        (
+            {"indirect": ["n2"]},
+            "failed",
+            "no connection of n2 is GDRDMA: what its GPUs send goes through the CPU's memory",
+        ),
+        ({"channels": False}, "unknown", "NCCL did not tell of n1, n2 whether"),
+    ],
+)
+def test_gpudirect_must_be_used_where_there_is_some(
+    cluster: Cluster, run: Run, state: dict[str, Any], status: str, line: str
+) -> None:
+    cluster.says(**state)
+    result = run(only("two"))
+    assert dict(checks(result, status))["GPUDirect RDMA on 2 nodes"].startswith(line)
+    assert result["report"]["ok"] == (status == "unknown")
+    # Of EC2's types only P4 and newer ones have it.
+    cluster.nodes("n3", "n4", feature="g6e.48xlarge", efa=4)
+    cluster.says(efa=4, indirect=["n3", "n4"])
+    assert "GPUDirect RDMA on 2 nodes" not in statuses(run(only("two")))
+
+
+def test_a_type_that_nobody_has_measured_is_not_passed_at_any_speed(cluster: Cluster, run: Run) -> None:
+    cluster.nodes("n1", "n2", feature="p5en.48xlarge", efa=16)
+    for name in ("n1", "n2"):
+        for index in range(16, 32):
+            (cluster.root / f"nodes/{name}/sys/class/infiniband/rdmap{index}s0/device/driver").unlink()
+    cluster.says(efa=16, speed=98.0)
+    ((name, line),) = checks(run(only("two")), "failed")
+    assert name == "all_reduce on 2 nodes"
+    assert line.startswith("98 GB/s at 16 GiB, 13% of the 750 GB/s that is possible")
 
 
 @pytest.mark.parametrize(("kind", "status"), [(P5, "failed"), ("g5.12xlarge", "skipped")])
