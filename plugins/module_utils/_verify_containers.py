@@ -1,12 +1,15 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The stage `containers`: srun --container-image works on every partition, and a container sees what it should."""
+"""The stage `containers`: srun --container-image works on every partition, and a container sees what it should.
+
+On nodes with GPUs where Docker is enabled, one of its containers does, too. Only root may ask Docker for it.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _verify
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import Check, Context, Node, Output
@@ -17,7 +20,51 @@ while read -r a b device root point rest; do [ "$point" = / ] && say root "$devi
 (. /etc/os-release && say os "$PRETTY_NAME")
 nvidia-smi -L 2> /dev/null | while read -r gpu; do say gpu "$gpu"; done
 """
-HOST = 'say enroot "$(enroot version 2>&1)"\n' + SEES
+HOST = """
+say enroot "$(enroot version 2>&1)"
+! systemctl is-enabled --quiet docker.service 2> /dev/null || say docker enabled
+"""
+HOST += SEES
+
+# How many GPUs CUDA has once it has started.
+_CUDA = """
+import ctypes
+try:
+    cuda = ctypes.CDLL("libcuda.so.1")
+except OSError:
+    print("none")
+else:
+    count = ctypes.c_int()
+    code = cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count))
+    print(f"error {code}" if code else count.value)
+"""
+# An image of the node's own files, as no other may be within reach: a shell, Python, and the libraries of both and of
+# nvidia-smi. That itself, and CUDA's library, come with --gpus.
+_IMAGE = """
+import ctypes, os, re, subprocess, sys, tarfile
+paths = {"/bin/sh", sys.executable, "/etc/os-release", "/etc/debian_version"}
+paths |= {module.__file__ for module in sys.modules.values() if getattr(module, "__file__", None)}
+for path in (*paths, "/usr/bin/nvidia-smi"):
+    told = subprocess.run(["ldd", path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True)
+    paths = paths | set(re.findall(r"(/\\S+) \\(0x", told.stdout))
+with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as tar:
+    for path in sorted(filter(os.path.exists, paths)):
+        tar.add(os.path.realpath(path), path)
+"""
+DOCKER = f"""
+cuda='{_CUDA}'
+python=$(command -v python3) || {{ say problem 'there is no python3'; exit; }}
+image=postboot-verify:$SLURM_JOB_ID
+say cuda_host "$("$python" -IS -c "$cuda" 2>&1 | tail -n 1)"
+run() {{ timeout 120 docker run --rm --network none --gpus all "$image" "$@" 2>&1; }}
+told=$("$python" -IS -c '{_IMAGE}' | docker import - "$image" 2>&1) ||
+  {{ say problem "docker import failed: $(echo "$told" | tail -n 1)"; exit; }}
+trap 'docker rmi --force "$image" > /dev/null 2>&1' EXIT
+# Docker has the reason first, and after it how to get help.
+seen=$(run nvidia-smi -L) || {{ say problem "$(echo "$seen" | head -n 1 | cut -c 1-600)"; exit; }}
+echo "$seen" | while read -r gpu; do say gpu "$gpu"; done
+say cuda "$(run "$python" -IS -c "$cuda" | tail -n 1 | cut -c 1-600)"
+"""
 
 
 def smallest(directory: str) -> str:
@@ -63,6 +110,7 @@ def _partition(context: Context, partition: str, nodes: Sequence[Node], image: s
         yield Check("job", partition, "failed", _why(host, names, "srun"), {"nodes": names})
         return
     yield _enroot(partition, host, names)
+    yield from _docker(context, partition, [node for node in nodes if node.gpus], host)
     inside = context.srun(partition, nodes, SEES, f"--container-image={image}")
     details = {"nodes": names, "image": image, "host": host.values, "container": inside.values}
     if _verify.is_busy(inside):
@@ -83,7 +131,7 @@ def _partition(context: Context, partition: str, nodes: Sequence[Node], image: s
     systems = sorted({inside.values[name]["os"][-1] for name in names})
     yield Check("container", partition, "ok", f"{', '.join(systems)} on {', '.join(names)}", details)
     if all(node.gpus for node in nodes):
-        yield _gpus(partition, host, inside, names)
+        yield _gpus(partition, host, inside, {node.name: node.gpus for node in nodes})
 
 
 def _why(output: Output, names: Sequence[str], what: str) -> str:
@@ -104,12 +152,65 @@ def _enroot(partition: str, host: Output, names: Sequence[str]) -> Check:
     return Check("enroot", partition, "ok", f"Enroot {versions[0]}", {"versions": found})
 
 
-def _gpus(partition: str, host: Output, inside: Output, names: Sequence[str]) -> Check:
+def _docker(context: Context, partition: str, nodes: Sequence[Node], host: Output) -> Iterator[Check]:
+    nodes = [node for node in nodes if {"docker", "gpu"} <= set(host.values[node.name])]
+    if not nodes:
+        return
+    seen = context.srun(partition, nodes, DOCKER, root=True)
+    if _verify.is_busy(seen):
+        yield Check("docker", partition, "skipped", context.no_room(nodes))
+        return
+    refused = [error for error in seen.errors if "Unable to allocate resources" in error]
+    if refused:
+        why = f"Slurm takes no job of root's, who alone may use Docker: {refused[0]}"
+        yield Check("docker", partition, "skipped", why)
+        return
+    details = {"host": {node.name: host.values[node.name] for node in nodes}, "container": seen.values}
+    for node in nodes:
+        told = seen.values.get(node.name, {})
+        problem = _docker_problem(told, len(host.values[node.name]["gpu"]), seen.errors)
+        if problem:
+            why = f"{node.name}: {problem}; run site with --tags docker,nvidia_container_toolkit"
+            yield Check("docker", partition, "failed", why, details)
+            return
+    without = [node.name for node in nodes if seen.values[node.name]["cuda_host"] == ["none"]]
+    verb = "has" if len(without) == 1 else "have"
+    more = (
+        f"; CUDA was not tried, as {', '.join(without)} {verb} no libcuda.so.1"
+        if without
+        else ", and CUDA starts there"
+    )
+    count = len(host.values[nodes[0].name]["gpu"])
+    yield Check("docker", partition, "ok", f"{count} GPUs in a container of Docker's{more}", details)
+
+
+def _docker_problem(told: Mapping[str, Sequence[str]], gpus: int, errors: Sequence[str]) -> str:
+    """Return what a container of Docker's lacks on a node, on one line; nothing where it is well."""
+    outside, inside = told.get("cuda_host", [""])[-1], told.get("cuda", [""])[-1]
+    seen, where = len(told.get("gpu", [])), "in a container of Docker's"
+    if told.get("problem"):
+        return told["problem"][-1]
+    if not outside or not inside:
+        return f"the job said nothing{': ' if errors else ''}{'; '.join(errors)}"
+    if seen != gpus:
+        return f"nvidia-smi sees {seen} of {gpus} GPUs {where}"
+    if outside == "none":
+        return ""
+    if not outside.isdigit():
+        return f"CUDA does not start on the node itself: {outside}"
+    if not inside.isdigit():
+        return f"CUDA does not start {where}: {'no libcuda.so.1' if inside == 'none' else inside}"
+    return f"CUDA sees {inside} GPUs {where}, and {outside} outside of it" if inside != outside else ""
+
+
+def _gpus(partition: str, host: Output, inside: Output, gpus: Mapping[str, int]) -> Check:
+    names = list(gpus)
     counts = {name: (len(inside.values[name].get("gpu", [])), len(host.values[name].get("gpu", []))) for name in names}
     details = {"container_and_host": counts}
     for name, (seen, there) in counts.items():
         if not there:
-            return Check("gpus", partition, "skipped", f"nvidia-smi shows none on {name}: no driver", details)
+            why = f"nvidia-smi shows no GPU on {name}, and Slurm has {gpus[name]} there; see 'nvidia-smi' there"
+            return Check("gpus", partition, "failed", why, details)
         if seen != there:
             why = f"the container on {name} sees {seen} of {there} GPUs; see enroot's hook 98-nvidia.sh there"
             return Check("gpus", partition, "failed", why, details)

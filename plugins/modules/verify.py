@@ -14,8 +14,9 @@ description:
   - Runs on the head node. Submits small jobs with C(srun), as an ordinary user, to every partition that has a node that
     is up, and says what worked.
   - V(nodes) asks each node that is up what the last run of site left there, and whether exporters and EFA answer;
-    V(containers) starts a container on some nodes of each partition; V(nccl) measures NCCL on the partitions that have
-    GPUs, and compares it with what others have published for the same instance type.
+    V(containers) starts a container on some nodes of each partition, and where these have GPUs and Docker one by
+    C(docker run --gpus all), as a job of root's; V(nccl) measures NCCL on the partitions that have GPUs, and compares
+    it with what others have published for the same instance type.
   - A check that fails does not fail the task, whose results name it, and first what was not measured. Nothing on the
     cluster is changed.
 options:

@@ -24,9 +24,9 @@ SRUN = """#!/bin/sh
 [ "$1" = --help ] && {{ cat {fake}/help; exit; }}
 kind=host; nodes=
 for word in "$@"; do case $word in
-  --container-image=*) kind=container ;; --nodelist=*) nodes=${{word#*=}} ;;
+  --container-image=*) kind=container ;; --nodelist=*) nodes=${{word#*=}} ;; *'docker import'*) kind=docker ;;
 esac; done
-printf '%s\\n' "$*" | head -n 1 >> {fake}/calls; env > {fake}/environment
+printf '%s\\n' "$*" | head -n 1 >> {fake}/calls; env > {fake}/environment; env > {fake}/environment-$kind
 for node in $(echo $nodes | tr , ' '); do
   answer={fake}/$kind; [ -f {fake}/$node.$kind ] && answer={fake}/$node.$kind
   sed "s/^/postboot-verify|$node|/" $answer
@@ -291,7 +291,7 @@ def test_a_container_with_the_hosts_own_system_is_fine(cluster: Cluster, run: Ru
     [
         (8, 8, "ok", "8 GPUs in the container"),
         (8, 0, "failed", "the container on gpu-st-p5-1 sees 0 of 8 GPUs; see enroot's hook 98-nvidia.sh there"),
-        (0, 0, "skipped", "nvidia-smi shows none on gpu-st-p5-1: no driver"),
+        (0, 0, "failed", "nvidia-smi shows no GPU on gpu-st-p5-1, and Slurm has 8 there; see 'nvidia-smi' there"),
     ],
 )
 def test_gpus(cluster: Cluster, run: Run, host: int, inside: int, status: str, line: str) -> None:
@@ -301,6 +301,156 @@ def test_gpus(cluster: Cluster, run: Run, host: int, inside: int, status: str, l
     assert results(result)[("gpu", "gpus")] == status
     assert line in result["table"][-1]
     assert all("--gres=gpu:8" in call for call in cluster.calls)
+
+
+# Docker
+
+
+DOCKER = "cuda_host|8\ncuda|8\n" + "gpu|GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0a7a51b0)\n" * 8
+
+
+@pytest.fixture
+def gpus(cluster: Cluster) -> Cluster:
+    """Two nodes with GPUs, Enroot and Docker, on which all is well."""
+    cluster.nodes(("a1", "IDLE", "gpu"), ("a2", "IDLE", "gpu"), gres="gpu:h100:8(S:0-1)")
+    cluster.says(host=HOST + "gpu|GPU\n" * 8 + "docker|enabled\n", container=CONTAINER + "gpu|GPU\n" * 8, docker=DOCKER)
+    return cluster
+
+
+def docker(result: dict[str, Any]) -> tuple[str, str]:
+    (found,) = [(c["status"], c["message"]) for c in result["report"]["checks"] if c["name"] == "docker"]
+    return found
+
+
+def test_docker_gives_containers_gpus_on_which_cuda_starts(gpus: Cluster, run: Run) -> None:
+    assert docker(run()) == ("ok", "8 GPUs in a container of Docker's, and CUDA starts there")
+    (call,) = [call for call in gpus.calls if "--nodelist=a1,a2 " in call and "--ntasks=2" in call][1:2]
+    assert "--gres=gpu:8" in call
+    # Only root may use Docker, unless docker_users says otherwise.
+    assert "USER=root\n" in (gpus.fake / "environment-docker").read_text()
+    assert f"USER={USER}\n" in (gpus.fake / "environment-container").read_text()
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        (
+            'cuda_host|8\nproblem|docker: Error response from daemon: could not select device driver "" with '
+            "capabilities: [[gpu]].\n",
+            'a2: docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
+        ),
+        (DOCKER.replace("cuda|8", "cuda|error 999"), "a2: CUDA does not start in a container of Docker's: error 999"),
+        (DOCKER.replace("cuda|8", "cuda|none"), "a2: CUDA does not start in a container of Docker's: no libcuda.so.1"),
+        (DOCKER.replace("cuda|8", "cuda|7"), "a2: CUDA sees 7 GPUs in a container of Docker's, and 8 outside of it"),
+        (DOCKER.replace("cuda_host|8", "cuda_host|error 802"), "a2: CUDA does not start on the node itself: error 802"),
+        ("cuda_host|8\ncuda|8\ngpu|GPU 0\n", "a2: nvidia-smi sees 1 of 8 GPUs in a container of Docker's"),
+        ("", "a2: the job said nothing"),
+    ],
+)
+def test_what_docker_may_lack(gpus: Cluster, run: Run, answer: str, line: str) -> None:
+    gpus.says(a2__docker=answer)
+    result = run()
+    assert docker(result) == ("failed", f"{line}; run site with --tags docker,nvidia_container_toolkit")
+    assert results(result)[("gpu", "container")] == "ok"
+
+
+def test_docker_on_nodes_without_libcuda(gpus: Cluster, run: Run) -> None:
+    gpus.says(docker=DOCKER.replace("cuda_host|8\ncuda|8", "cuda_host|none\ncuda|none"))
+    assert docker(run()) == (
+        "ok",
+        "8 GPUs in a container of Docker's; CUDA was not tried, as a1, a2 have no libcuda.so.1",
+    )
+
+
+def test_docker_where_it_is_not_wanted(gpus: Cluster, run: Run) -> None:
+    """No node has it, or the nodes have no GPUs; of several only those are asked that have it."""
+    gpus.says(a1__host=HOST + "gpu|GPU\n" * 8)
+    run()
+    assert [call for call in gpus.calls if "--nodelist=a2 " in call]
+    gpus.says(host=HOST + "gpu|GPU\n" * 8)
+    assert ("gpu", "docker") not in results(run())
+    gpus.says(host=HOST + "docker|enabled\n", a1__host=HOST + "docker|enabled\n", container=CONTAINER)
+    gpus.nodes(("a1", "IDLE", "cpu"), ("a2", "IDLE", "cpu"))
+    assert ("cpu", "docker") not in results(run())
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        ("Unable to allocate resources: Requested nodes are busy", "no room within 120 s on a1, a2"),
+        (
+            "Unable to allocate resources: Access/permission denied",
+            "Slurm takes no job of root's, who alone may use Docker: "
+            "Unable to allocate resources: Access/permission denied",
+        ),
+    ],
+)
+def test_docker_that_could_not_be_asked(gpus: Cluster, run: Run, error: str, line: str) -> None:
+    gpus.says(docker="", docker__fails=f"srun: error: {error}\n")
+    result = run()
+    assert docker(result) == ("skipped", line)
+    assert result["report"]["verdict"].startswith(f"not measured: containers on gpu: {line}. ")
+
+
+# An engine that unpacks an image, and runs its programs with its libraries and those that --gpus brings along.
+ENGINE = """#!/bin/sh
+case $1 in
+  import) mkdir -p ROOT/image && tar -x -C ROOT/image && echo sha256:1 ;;
+  rmi) rm -r ROOT/image ;;
+  run)
+    shift; gpus=
+    while [ "$1" != "postboot-verify:7" ]; do case $1 in all) gpus=:ROOT/driver ;; esac; shift; done
+    shift
+    [ "$gpus" ] && [ -e ROOT/hook ] || { printf 'docker: Error response from daemon: no driver\\n\\n' >&2; exit 125; }
+    [ "$1" = nvidia-smi ] && exec env PATH=ROOT/image/bin:ROOT/image/usr/bin sh ROOT/bin/nvidia-smi "$2"
+    program=$1; shift
+    exec env -i PYTHONHOME=ROOT/image$(dirname "$(dirname "$program")") CODE="$CODE" ROOT/image/LOADER --library-path \\
+      "$(find ROOT/image -name '*.so*' -printf '%h\n' | sort -u | paste -sd:)$gpus" ROOT/image"$program" "$@"
+esac
+"""
+
+
+@pytest.mark.parametrize("trouble", ["", "no hook", "CUDA", "engine"])
+def test_the_job_of_docker_makes_its_image_of_the_nodes_own_files(tmp_path: Path, trouble: str) -> None:
+    """Nothing is downloaded. What runs in it is the image's, with the driver's libraries as --gpus brings them."""
+    for name in ("bin", "driver"):
+        (tmp_path / name).mkdir()
+    python = os.path.realpath("/usr/bin/python3")
+    loader = _verify.subprocess.check_output(["ldd", python], text=True).split("\n")[-2].split()[0]
+    engine = "exit 1\n" if trouble == "engine" else ENGINE.replace("ROOT", str(tmp_path)).replace("/LOADER", loader)
+    programs = {"docker": engine, "nvidia-smi": "#!/bin/sh\necho 'GPU 0: NVIDIA H100'\necho 'GPU 1: NVIDIA H100'\n"}
+    for name, text in programs.items():
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    (tmp_path / "driver/cuda.c").write_text(
+        "#include <stdlib.h>\n"
+        'int cuInit(unsigned flags) { return getenv("SLURM_JOB_ID") ? 0 : atoi(getenv("CODE")); }\n'
+        "int cuDeviceGetCount(int *count) { *count = 2; return 0; }\n"
+    )
+    line = ["cc", "-shared", "-fPIC", "-o", f"{tmp_path}/driver/libcuda.so.1", f"{tmp_path}/driver/cuda.c"]
+    _verify.subprocess.run(line, check=True)
+    if trouble != "no hook":
+        (tmp_path / "hook").touch()
+    say = 'say() { printf "\\npostboot-verify|n1|%s|%s\\n" "$1" "$2"; }\n'
+    environment = {
+        "PATH": f"{tmp_path}/bin:/usr/bin:/bin",
+        "SLURM_JOB_ID": "7",
+        "LD_LIBRARY_PATH": f"{tmp_path}/driver",
+    }
+    environment["CODE"] = "999" if trouble == "CUDA" else "0"
+    done = _verify.subprocess.run(
+        ["sh", "-c", say + _verify_containers.DOCKER], env=environment, capture_output=True, text=True, check=False
+    )
+    seen = _verify.values_of(done.stdout)["n1"]
+    assert seen.pop("cuda_host") == ["2"], done
+    if trouble == "no hook":
+        assert seen == {"problem": ["docker: Error response from daemon: no driver"]}
+    elif trouble == "engine":
+        assert seen["problem"][0].startswith("docker import failed: "), seen
+    else:
+        assert len(seen["gpu"]) == 2
+        assert seen["cuda"] == ["error 999" if trouble == "CUDA" else "2"], done
+    assert not (tmp_path / "image").exists()
 
 
 @pytest.mark.parametrize(
