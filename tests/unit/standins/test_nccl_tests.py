@@ -113,6 +113,7 @@ def step(program: Path, roots: list[Path], *options: str, each: int = 1, **envir
             "SLURM_STEP_ID": str(abs(hash(str(roots[0]))) % 1000),
             "SLURM_STEP_NODELIST": "localhost",
             "SLURM_STEP_NUM_TASKS": str(count),
+            "SLURM_STEP_NUM_NODES": str(len(roots)),
             "SLURM_PROCID": str(rank),
             "SLURM_LOCALID": str(rank % each),
             "NCCL_HOSTID": roots[rank // each].name,
@@ -295,10 +296,18 @@ def test_nccl_says_what_it_uses(tests: Path, plugin: Path, node: Node) -> None:
         assert "NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found 32 nics)" in done.stdout
         assert "NCCL INFO Using network Libfabric" in done.stdout
     assert "NCCL INFO NCCL version 2.32.3+cuda13.0" in first.stdout
+    assert "NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Libfabric/0/GDRDMA\n" in first.stdout
+    assert "NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/Libfabric/0/GDRDMA\n" in second.stdout
     assert 470 < busbw(first) < 504  # on two p5 nodes, 487 GB/s is published
     # Half of the devices, half of the speed.
     half = step(tests / "all_reduce_perf", [roots[0], node("n2", efa=16)], *sizes, **with_plugin)[0]
     assert busbw(half) == pytest.approx(busbw(first) / 2, rel=0.05)
+    # A node whose devices do not reach the GPUs' memory
+    (node("n4", efa=32) / "etc/sandbox").mkdir(parents=True)
+    (roots[0].parent / "n4/etc/sandbox/no-gpudirect").touch()
+    there = step(tests / "all_reduce_perf", [roots[0], roots[0].parent / "n4"], *sizes, **with_plugin)
+    assert ["via NET/Libfabric/0/GDRDMA\n" in done.stdout for done in there] == [True, False]
+    assert "via NET/Libfabric/0\n" in there[1].stdout
     # No device, no plugin, or another one asked for: sockets.
     for root, environment in (
         (node("n3"), with_plugin),

@@ -217,9 +217,22 @@ int library_network(bool first)
 	return count;
 }
 
+/* The way to the process that has the same place on the next node. Upstream has one for each channel, and ways back. */
+static void show_channel(const struct world *world, int device)
+{
+	const char *number = getenv("SLURM_STEP_NUM_NODES");
+	int nodes = number ? atoi(number) : 1, next;
+
+	if (nodes < 2 || world->size < nodes)
+		return;
+	next = (world->rank + world->size / nodes) % world->size;
+	info("Channel 00/0 : %d[%d] -> %d[%d] [send] via NET/Libfabric/0%s", world->rank, device, next, device,
+	     access(machine("/etc/sandbox/no-gpudirect"), F_OK) ? "/GDRDMA" : "");
+}
+
 void library_start(const struct world *world, int device, int ranks)
 {
-	int version = library_version();
+	int version = library_version(), nics;
 	char name[64], shown[64];
 
 	gpu = device;
@@ -235,10 +248,12 @@ void library_start(const struct world *world, int device, int ranks)
 	info("cudaDriverVersion 13000");
 	if (!world->rank)
 		info("%s", shown);
-	library_network(true);
+	nics = library_network(true);
 	for (int step = 0; step < 2; step++) {
 		snprintf(shown, sizeof(shown), step ? "" : "[Rank %d] ", world->rank);
 		info("%sncclCommInitRankConfig comm 0x%x rank %d nranks %d cudaDev %d nvmlDev %d busId %x000 commId 0x%x - Init %s", shown,
 		     0x5581a000 + process, world->rank, ranks, device, device, 16 + device * 4, 0x1f2e3d4c, step ? "COMPLETE" : "START");
 	}
+	if (nics)
+		show_channel(world, device);
 }
