@@ -37,6 +37,11 @@ def results(host: Host) -> dict[tuple[str, str], str]:
     return {(check["subject"], check["name"]): check["status"] for check in report(host)["checks"]}
 
 
+def said(host: Host, name: str, subject: str = "gpu") -> tuple[str, str]:
+    found = [check for check in report(host)["checks"] if (check["subject"], check["name"]) == (subject, name)]
+    return found[0]["status"], found[0]["message"]
+
+
 @pytest.mark.parametrize(("where", "partitions"), [("head", ["cpu", "gpu"]), ("el-head", ["el-cpu"])])
 def test_containers_work_everywhere(on: On, play: Play, where: str, partitions: list[str]) -> None:
     result = verify(play, where)
@@ -48,9 +53,13 @@ def test_containers_work_everywhere(on: On, play: Play, where: str, partitions: 
 
 
 def test_gpus_are_seen_in_the_container(on: On, play: Play) -> None:
-    assert verify(play, verify_partitions=["gpu"], verify_container_image=TINY).returncode == 0
-    check = next(check for check in report(on("head"))["checks"] if check["name"] == "gpus")
-    assert (check["status"], check["message"]) == ("ok", "8 GPUs in the container")
+    result = verify(play, verify_partitions=["gpu"], verify_container_image=TINY)
+    assert result.returncode == 0, result.stdout[-3000:]
+    assert said(on("head"), "gpus") == ("ok", "8 GPUs in the container")
+    # There is no CUDA here. What verify's own container has left is gone again.
+    status, message = said(on("head"), "docker")
+    assert (status, message.partition(";")[0]) == ("ok", "8 GPUs in a container of Docker's"), message
+    assert "postboot-verify" not in on("gpu-st-p5-1").check_output("docker images --all")
 
 
 @pytest.mark.long
@@ -62,8 +71,9 @@ def test_an_image_from_a_registry(on: On, play: Play) -> None:
 
 
 def test_powered_down_nodes_stay_so(on: On, play: Play) -> None:
-    verify(play, verify_container_image=TINY)
+    result = verify(play, verify_container_image=TINY)
     assert results(on("head"))[("burst", "container")] == "skipped"
+    assert "not measured: containers on burst: no node of it is up (" in result.stdout
     states = on("head").check_output("/opt/slurm/bin/sinfo --noheader --partition=burst --format=%t")
     assert set(states.split()) == {"idle~"}
 
@@ -119,45 +129,57 @@ def test_without_a_head_node(play: Play) -> None:
 # NCCL
 
 
+def fabric(play: Play, *scopes: str, **values: Any) -> subprocess.CompletedProcess[str]:
+    given = {"verify_stages": ["nccl"], "verify_partitions": ["gpu"], "verify_nccl_collectives": ["all_reduce"]}
+    return verify(play, verify_nccl_scopes=list(scopes), **{**given, **values})
+
+
+def test_nccl_in_a_container(on: On, play: Play) -> None:
+    result = fabric(play, "container")
+    logs = on("head").check_output("tail -n 20 /fsx/nccl-tests/results/verify-*/gpu/container-*")
+    assert result.returncode == 0, result.stdout[-3000:] + logs
+    assert said(on("head"), "all_reduce in a container")[0] == "ok"
+    (run,) = report(on("head"))["runs"]
+    assert (run["container"], run["ranks"]) == (True, 8)
+
+
 @pytest.fixture(scope="module")
 def two_nodes(play: Play) -> Iterator[None]:
-    """A second node with GPUs, for as long as these tests run."""
+    """A second node with GPUs, for as long as these tests run, with what jobs over two nodes need and no more."""
     subprocess.run([sys.executable, SANDBOX, "join", SPARE], check=True, timeout=600)
     try:
-        done = play("--limit", SPARE)
+        done = play("--limit", SPARE, "--tags", "efa,aws_ofi_nccl,nccl")
         assert done.returncode == 0, done.stdout[-3000:]
         yield
     finally:
         subprocess.run([sys.executable, SANDBOX, "leave", SPARE], check=True, timeout=600)
 
 
-def fabric(play: Play, **values: Any) -> subprocess.CompletedProcess[str]:
-    return verify(play, verify_stages=["nodes", "nccl"], verify_partitions=["gpu"], **values)
-
-
 @pytest.mark.usefixtures("two_nodes")
 def test_nccl_is_measured_and_compared(on: On, play: Play, tmp_path: Path) -> None:
-    result = fabric(play, verify_report=str(tmp_path / "verify.html"))
-    logs = on("head").check_output("tail -n 20 /fsx/nccl-tests/results/verify-*/gpu/container-*")
-    assert result.returncode == 0, result.stdout[-3000:] + logs
+    both = {"verify_stages": ["nodes", "nccl"], "verify_nccl_collectives": ["all_reduce", "alltoall"]}
+    result = fabric(play, "one", "two", verify_report=str(tmp_path / "verify.html"), **both)
+    assert result.returncode == 0, result.stdout[-3000:]
     found = results(on("head"))
-    for check in ("last run", "versions", "exporters", "efa", "all_reduce on one node", "all_reduce on 2 nodes"):
+    for check in ("last run", "versions", "efa", "all_reduce on one node", "all_reduce on 2 nodes"):
         assert found[("gpu", check)] == "ok", check
+    assert said(on("head"), "exporters") == ("ok", "node_exporter, nvidia-dcgm-exporter answer")
     assert found[("gpu", "alltoall on one node")] == "unknown"
-    for check in ("EFA is selected on 2 nodes", "all_reduce in a container", "EFA is selected in a container"):
+    for check in ("EFA is selected on 2 nodes", "GPUDirect RDMA on 2 nodes"):
         assert found[("gpu", check)] == "ok", check
-    runs = report(on("head"))["runs"]
-    together = [run for run in runs if run["stage"] == "two_nodes" and run["collective"] == "all_reduce"]
-    assert [(run["container"], run["ranks"], run["nics"]) for run in together] == [(False, 16, 32), (True, 16, 32)]
-    assert on("head").file(together[0]["log"]).contains("NCCL INFO")
+    runs = {(run["stage"], run["collective"]): run for run in report(on("head"))["runs"]}
+    together = runs[("two_nodes", "all_reduce")]
+    assert (together["ranks"], together["nics"]) == (16, 32)
+    assert on("head").file(together["log"]).contains("NCCL INFO")
     assert "<title>main: verified</title>" in (tmp_path / "verify.html").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("two_nodes")
 def test_a_slow_node_is_short_and_named(on: On, play: Play) -> None:
     on(SPARE).check_output("mkdir -p /etc/sandbox && echo 4 all > /etc/sandbox/slow-node")
     try:
-        result = fabric(play, verify_nccl_collectives=["all_reduce"], verify_nccl_scopes=["one", "two"])
+        result = fabric(play, "one", "two")
     finally:
         on(SPARE).check_output("rm /etc/sandbox/slow-node")
     assert result.returncode != 0
@@ -171,13 +193,33 @@ def test_a_slow_node_is_short_and_named(on: On, play: Play) -> None:
     assert f"item=gpu: all_reduce on one node (nccl): {SPARE}: " in result.stdout
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("two_nodes")
-def test_without_efa_the_network_is_not_what_it_should_be(on: On, play: Play) -> None:
+def test_without_efa_or_gpudirect_the_network_is_not_what_it_should_be(on: On, play: Play) -> None:
+    on(SPARE).check_output("mkdir -p /etc/sandbox && touch /etc/sandbox/no-gpudirect")
+    try:
+        assert fabric(play, "two").returncode != 0
+    finally:
+        on(SPARE).check_output("rm /etc/sandbox/no-gpudirect")
+    assert results(on("head"))[("gpu", "GPUDirect RDMA on 2 nodes")] == "failed"
     plugin = "/opt/amazon/ofi-nccl/lib"
     on(SPARE).check_output(f"mv {plugin} {plugin}.away && ldconfig")
     try:
-        result = fabric(play, verify_nccl_collectives=["all_reduce"], verify_nccl_scopes=["two"])
+        assert fabric(play, "two").returncode != 0
     finally:
         on(SPARE).check_output(f"mv {plugin}.away {plugin} && ldconfig")
-    assert result.returncode != 0
     assert results(on("head"))[("gpu", "EFA is selected on 2 nodes")] == "failed"
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("two_nodes")
+def test_nccl_in_containers_on_two_nodes(on: On, play: Play) -> None:
+    done = play("--limit", SPARE, "--tags", "nvidia_container_toolkit,enroot,pyxis,nccl")
+    assert done.returncode == 0, done.stdout[-3000:]
+    result = fabric(play, "container")
+    logs = on("head").check_output("tail -n 20 /fsx/nccl-tests/results/verify-*/gpu/container-*")
+    assert result.returncode == 0, result.stdout[-3000:] + logs
+    for check in ("all_reduce", "EFA is selected", "GPUDirect RDMA"):
+        assert said(on("head"), f"{check} in a container")[0] == "ok", check
+    (run,) = report(on("head"))["runs"]
+    assert (run["container"], run["ranks"], run["nics"]) == (True, 16, 32)
