@@ -8,7 +8,8 @@ bandwidths GB/s::
     ok           whether something was checked and nothing failed
     verdict      one sentence
     cluster, region, user, started, finished
-    checks       a list of {stage, name, subject, status, message, details}; status is ok, failed or skipped
+    checks       a list of {stage, name, subject, status, message, details, missed}; status is ok, failed, unknown or
+                 skipped, and missed then says whether something is not known because of it
     runs         a list of
       stage, partition, instance_type, nodes (names), ranks, collective, log (where it is)
       container  whether it ran inside one

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,8 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         with open(task_vars["told"] + task_vars["inventory_hostname"], "w") as stream:
             json.dump(self._task.args, stream)
-        return {"changed": False, "table": [], "complaints": task_vars.get("complaints", [])}
+        complaints = task_vars.get("complaints", [])
+        return {"changed": False, "table": ["STAGE  WHERE"], "complaints": complaints, "verdict": "not measured: burst"}
 """
 NODE: dict[str, Any] = {
     "node_type": "compute",
@@ -161,6 +163,40 @@ def test_each_head_is_given_what_is_of_its_own_cluster(several: tuple[int, str, 
 def test_one_cluster_that_is_well(verify: Playbook) -> None:
     code, said, given = verify.run({"h1": node("h1", node_type="head"), "g": node("g")})
     assert (code, set(given)) == (0, {"h1"}), said
+    assert "not measured: burst" in said
+
+
+def test_where_things_are_is_the_roles_word_or_the_users(verify: Playbook) -> None:
+    _code, said, given = verify.run({"h1": node("h1", node_type="head")})
+    assert given["h1"].items() >= {"images_dir": "/fsx/containers", "results_dir": "/fsx/nccl-tests/results"}.items()
+    usual = {"tests_dir": "/fsx/nccl-tests/current-cuda12-x86_64/bin", "environment": "/fsx/nccl/setup-nccl-env.sh"}
+    assert given["h1"]["nccl"].items() >= {**usual, "mpi": "pmix"}.items(), said
+    own = {"nccl_dir": "/home/n", "nccl_cuda": "13", "nccl_tests_dir": "/home/t", "container_images_dir": "/home/c"}
+    _code, said, given = verify.run({"h1": {**node("h1", node_type="head"), **own, "nccl_tests_mpi": "pmi2"}})
+    assert (given["h1"]["images_dir"], given["h1"]["results_dir"]) == ("/home/c", "/home/t/results")
+    theirs = {"tests_dir": "/home/t/current-cuda13-x86_64/bin", "environment": "/home/n/setup-nccl-env.sh"}
+    assert given["h1"]["nccl"].items() >= {**theirs, "mpi": "pmi2"}.items(), said
+
+
+def test_an_option_that_is_misspelt_is_named(verify: Playbook) -> None:
+    hosts = {"h1": node("h1", node_type="head")}
+    code, said, given = verify.run(hosts, "-e", "verify_stage=nccl")
+    assert (code, given) == (2, {})
+    assert "verify_stage: no option of verify; needed: verify_container_image, " in said
+    foreign = json.dumps({"verify_team": "x", "common_foreign_variables": ["verify_team"]})
+    assert verify.run(hosts, "-e", foreign)[0] == 0
+
+
+def test_options_are_known_used_and_documented() -> None:
+    text = (Path(__file__).resolve().parents[3] / "playbooks/verify.yml").read_text()
+    play = yaml.safe_load(text)[1]
+    # The other strings of the expression are the beginning of a line, and what is before each.
+    told = play["vars"].pop("__verify_known_options")
+    known = {f"verify_{name}" for name in re.findall(r"'(\w+)'", told.partition("]")[0])}
+    used = set(re.findall(r"(?<![\w./-])verify_\w+(?!\w*\.)", yaml.safe_dump(play["tasks"], width=1000)))
+    documented = re.findall(r"^# (verify_\w+)|^# verify_\w+, (verify_\w+)", text, re.MULTILINE)
+    assert known == used - {"verify_"}
+    assert known == {name for names in documented for name in names if name} | {"verify_nccl_max_bytes"}
 
 
 @pytest.mark.parametrize("arguments", [(), ("--limit", "h1")])
