@@ -77,6 +77,7 @@ _COMPLAINT = re.compile(
     r"|Segmentation fault|Bus error|[Oo]ut [Oo]f [Mm]emory|oom[-_]kill|MPI_ABORT was invoked|exited on signal"
     r"|There are not enough slots|ORTE was unable|PRTE .*unable|PMIX? ERROR|unable to (?:launch|start)|UNREACHABLE"
 )
+_IGNORED = re.compile(r"\(ignored\)|[Ww]arning")
 # Said because of another line, which tells more
 _CONSEQUENCE = re.compile(
     r"^\S+: error: \S+: task\S* \S+ (?:Exited|Terminated|Killed)|^srun: (?:error: )?(?:Terminating|launch/|Job step)"
@@ -489,7 +490,9 @@ class _Run:
         """Return what was read."""
         complete = bool(self.rows) and self.average is not None
         harmless = [error for error in self.errors if error in self.complaints] if complete else []
+        # What ended it first, then what may have, and last what says itself that it did not.
         errors = [error for error in self.errors if error not in harmless]
+        errors.sort(key=lambda error: (error in self.complaints, bool(_IGNORED.search(error))))
         errors = errors or (self.consequences if self.average is None else [])
         if self.out_of_bounds:
             errors = [*errors, f"{self.out_of_bounds} results had wrong values: data was damaged on its way"]

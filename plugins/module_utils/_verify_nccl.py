@@ -43,6 +43,7 @@ _MPI_INTERFACES = (
     '[ -n "${OMPI_MCA_btl_tcp_if_include:-}" ] || '
     "export OMPI_MCA_btl_tcp_if_exclude=${OMPI_MCA_btl_tcp_if_exclude:-lo,docker0}"
 )
+_NO_KERNELS = "no kernel image is available"
 # By what a GPU's name tells for which of nccl_tests_cuda_architectures the tests are to be built.
 _ARCHITECTURES = {"T4": "75 to {}", "V100": "70 to {} (CUDA 12 has it, CUDA 13 has not)"}
 
@@ -473,8 +474,10 @@ def _problem(result: results.Result) -> str:
     wrong = sum(half.wrong or 0 for half in halves)
     if wrong:
         return f"{wrong} values were wrong: a GPU, a link or the memory is broken"
-    if any("no kernel image is available" in said for said in (*result.errors, *result.warnings)):
-        gpu = result.ranks[0].gpu if result.ranks else "GPU of this kind"
+    gpu = result.ranks[0].gpu if result.ranks else "GPU of this kind"
+    if not result.complete and any(_NO_KERNELS in said for said in result.warnings):
+        return f"NCCL has no kernels for a {gpu}: that of CUDA 13 begins with T4; nccl_cuda: 12 has older ones"
+    if any(_NO_KERNELS in said for said in result.errors):
         known = next((more for word, more in _ARCHITECTURES.items() if word in gpu.replace("-", " ").split()), "")
         what = (known or "its compute capability to {}").format("nccl_tests_cuda_architectures")
         return f"nccl-tests has no kernels for a {gpu}: add {what}, and run site with --tags nccl_tests"

@@ -170,6 +170,15 @@ def test_what_a_library_says_is_an_error_only_of_a_run_that_did_not_end(line: st
     assert results.why(result) == line
 
 
+def test_what_ended_a_test_is_told_before_what_libraries_say() -> None:
+    ignored = "unable to open mca_mtl_ofi: libfabric.so.1: cannot open shared object file: No such file (ignored)"
+    died = "n1: Test NCCL failure common.cu:1192 'unhandled system error (run with NCCL_DEBUG=INFO for details) / '"
+    killed = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-20T09:00:00 DUE TO TIME LIMIT ***"
+    text = (FIXTURES / "2.17-timestamps.txt").read_text().split("# Out of bounds")[0]
+    assert results.why(results.parse(f"{ignored}\n{text}{died}\n")[0]) == f"{died}; {ignored}"
+    assert results.why(results.parse(f"{ignored}\n{text}{killed}\n")[0]) == f"{killed}; {ignored}"
+
+
 def test_a_failure_of_the_test_is_one_of_a_whole_table_too() -> None:
     text = (FIXTURES / "2.17-timestamps.txt").read_text()
     (result,) = results.parse(

@@ -652,6 +652,17 @@ def test_a_gpu_for_which_the_tests_were_not_built(cluster: Cluster, run: Run, gp
     failure = "0: n1: Test CUDA failure common.cu:1030 'no kernel image is available for execution on the device'"
     cluster.says(prints="\n".join([*head, failure, "0:  .. n1 pid 812: Test failure common.cu:937", ""]), code=3)
     assert line in dict(checks(run(only("two")), "failed"))["all_reduce on 2 nodes"]
+    # NCCL itself may lack them, too.
+    failure = (
+        "0: n1:500:900 [0] enqueue.cc:1431 NCCL WARN Cuda failure "
+        "'no kernel image is available for execution on the device'\n"
+        "0: n1: Test NCCL failure common.cu:937 'unhandled cuda error (run with NCCL_DEBUG=INFO for details) / '"
+    )
+    cluster.says(prints="\n".join([*head, failure, ""]))
+    ((_name, told),) = checks(run(only("two")), "failed")
+    assert told.startswith(
+        f"NCCL has no kernels for a {gpu}: that of CUDA 13 begins with T4; nccl_cuda: 12 has older ones"
+    )
 
 
 def test_an_output_that_ends_too_early(cluster: Cluster, run: Run) -> None:
