@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 SMI = """#!/bin/sh
-echo "0, H100, 00000000:10:00.0, GPU-0, 595.1, 81559"
-echo "1, H100, 00000000:14:00.0, GPU-1, 595.1, 81559"
+echo "0, H100, 00000000:10:00.0, GPU-0, 595.1, 81559, 9.0"
+echo "1, H100, 00000000:14:00.0, GPU-1, 595.1, 81559, 9.0"
 """
 
 
@@ -35,13 +35,14 @@ class Node:
         self.top, self.engine, self.port = top, free_port(), free_port()
         self.said, self.jobs, self.counters = top / "said", top / "jobs", top / "counters.csv"
         self.jobs.mkdir()
-        for name in ("nv_hostengine", "dcgmi", "dcgm_exporter"):
-            text = (source / f"{name}.py").read_text().replace("@VERSION@", "4.6.0")
+        for name, version in (("nv_hostengine", "4.6.0"), ("dcgmi", "4.6.0"), ("dcgm_exporter", "4.8.2")):
+            text = (source / f"{name}.py").read_text().replace("@VERSION@", version)
             text = text.replace("/run/sandbox-dcgm", str(self.said))
             text = text.replace("/usr/share/dcgm-exporter/fields.txt", str(source / "fields.txt"))
-            (top / f"{name}.py").write_text(text.replace("/usr/lib/datacenter-gpu-manager-4", str(top / "lib")))
-        (top / "lib").mkdir()
-        (top / "lib/libdcgm.so.4").touch()
+            (top / f"{name}.py").write_text(text.replace("/usr/lib", f"{top}/lib"))
+        self.libraries = top / f"lib/{os.uname().machine}-linux-gnu"
+        self.libraries.mkdir(parents=True)
+        (self.libraries / "libdcgm.so.4").touch()
         (top / "bin").mkdir()
         (top / "bin/nvidia-smi").write_text(SMI)
         (top / "bin/nvidia-smi").chmod(0o755)
@@ -64,11 +65,17 @@ class Node:
         address = [f"--remote-hostengine-info=127.0.0.1:{self.engine}", f"--address=127.0.0.1:{self.port}"]
         return self.start("dcgm_exporter", f"--collectors={self.counters}", *address, *words)
 
-    def metrics(self) -> str:
+    def stop(self, processes: list[subprocess.Popen[str]] | None = None) -> None:
+        for process in processes or self.processes:
+            process.kill()
+            process.communicate()
+        self.processes = [process for process in self.processes if process.returncode is None]
+
+    def metrics(self, path: str = "/metrics") -> str:
         deadline = time.monotonic() + 10
         while True:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as response:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as response:
                     return str(response.read().decode())
             except urllib.error.HTTPError:
                 raise
@@ -81,9 +88,7 @@ class Node:
 def node(tmp_path: Path, repo: Path) -> Iterator[Node]:
     made = Node(tmp_path, repo / "molecule/cluster/standins/dcgm")
     yield made
-    for process in made.processes:
-        process.kill()
-        process.communicate()
+    made.stop()
 
 
 def test_metrics_are_written_as_the_real_ones(node: Node) -> None:
@@ -104,12 +109,31 @@ def test_metrics_are_written_as_the_real_ones(node: Node) -> None:
     assert f'DCGM_FI_DEV_GPU_TEMP{{{one},hpc_job="7"}} 91\nDCGM_FI_DEV_GPU_TEMP{{{one},hpc_job="8"}} 91\n' in text
     assert f'DCGM_FI_DEV_XID_ERRORS{{{one},err_code="79",err_msg="GPU off the bus",hpc_job="7"}} 79\n' in text
     assert f'DCGM_EXP_XID_ERRORS_COUNT{{{one},hpc_job="7",window_size_in_ms="300000",xid="79"}} 1\n' in text
-    # Neither what is not known of these GPUs, nor profiling without its package, nor a label.
+    # Neither what is not known of these GPUs, nor a label.
     assert re.findall(r"# HELP (\w+)", text) == [
         "DCGM_FI_DEV_GPU_TEMP",
         "DCGM_FI_DEV_XID_ERRORS",
         "DCGM_EXP_XID_ERRORS_COUNT",
+        "DCGM_FI_PROF_SM_ACTIVE",
     ]
+
+
+def test_gpus_before_hopper_are_profiled_by_the_proprietary_module_alone(node: Node) -> None:
+    smi = node.top / "bin/nvidia-smi"
+    smi.write_text(SMI.replace("H100", "A100-SXM4-80GB").replace("9.0", "8.0"))
+    node.counters.write_text("DCGM_FI_DEV_GPU_TEMP,gauge,Temperature\nDCGM_FI_PROF_SM_ACTIVE,gauge,SM\n")
+    node.run_engine()
+    node.run_exporter()
+    assert "DCGM_FI_PROF" not in node.metrics()
+    # A host engine that could not load the module does not try again, and an exporter asks when it starts.
+    (node.libraries / "libdcgmmoduleprofiling.so.4").touch()
+    node.stop(node.processes[1:])
+    node.run_exporter()
+    assert "DCGM_FI_PROF" not in node.metrics()
+    node.stop()
+    node.run_engine()
+    node.run_exporter()
+    assert "DCGM_FI_PROF_SM_ACTIVE" in node.metrics()
 
 
 def test_the_hostname_is_that_of_the_host_engine(node: Node) -> None:
@@ -164,6 +188,21 @@ def test_a_flag_that_it_does_not_have_is_refused(node: Node) -> None:
     process = node.run_exporter("--no-such-flag")
     assert "flag provided but not defined: --no-such-flag" in process.communicate(timeout=20)[0]
     assert process.returncode == 1
+
+
+def test_profiles_are_for_everybody_before_4_8_2_and_by_a_flag_from_then_on(node: Node) -> None:
+    node.run_engine()
+    for version, flags, answers in (("4.8.1", [], True), ("4.8.2", [], False), ("4.8.2", ["--enable-pprof"], True)):
+        program = node.top / "dcgm_exporter.py"
+        program.write_text(re.sub(r'VERSION = "[\d.]+"', f'VERSION = "{version}"', program.read_text(), count=1))
+        node.run_exporter(*flags)
+        if answers:
+            assert "--collectors=" in node.metrics("/debug/pprof/cmdline")
+        else:
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                node.metrics("/debug/pprof/cmdline")
+            assert refused.value.code == 404
+        node.stop(node.processes[1:])
 
 
 def test_dcgmi(node: Node) -> None:

@@ -4,6 +4,7 @@
 dcgm_site=$top/developer.download.nvidia.com/compute/cuda/repos
 dcgm_machine=$(uname -m | sed s/aarch64/sbsa/)
 dcgm_standin=/standins/dcgm
+dcgm_libraries=usr/lib/$(uname -m)-linux-gnu # in the deb packages; the rpm packages have them in usr/lib64
 dcgm_pinned=4.6.0 dcgm_older=4.4.1 dcgm_legacy=3.3.6
 dcgm_exporter_pinned=4.8.2 dcgm_exporter_newer=4.9.0
 
@@ -11,11 +12,12 @@ dcgm_program() {  # stand-in program version
   sed "s/@VERSION@/$3/" "$dcgm_standin/$1" > "$work/stage/usr/bin/$2" && chmod 0755 "$work/stage/usr/bin/$2"
 }
 dcgm_library() {  # name
-  mkdir -p "$work/stage/usr/lib/datacenter-gpu-manager-4" && echo 'A stand-in.' > "$work/stage/usr/lib/datacenter-gpu-manager-4/$1"
+  mkdir -p "$work/stage/$dcgm_libraries" && echo 'A stand-in.' > "$work/stage/$dcgm_libraries/$1"
 }
 
 dcgm_package() {  # name version dependencies in deb's words, and in rpm's; further lines of deb's control file, and of rpm's header
   deb "$1" "$2-1" "$3" "$dcgm_site/ubuntu2404/$dcgm_machine" "${5:-}"
+  if [ -d "$work/stage/$dcgm_libraries" ]; then mv "$work/stage/$dcgm_libraries" "$work/stage/usr/lib64"; fi
   rpm_package "$1" "${2#*:}-1" "$4" "$work/dcgm_rpm" "${6:-}"
 }
 

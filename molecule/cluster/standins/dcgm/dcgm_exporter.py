@@ -17,7 +17,9 @@ from typing import Any, NamedTuple, NoReturn
 
 VERSION = "@VERSION@"
 FIELDS = "/usr/share/dcgm-exporter/fields.txt"
-LIBRARY = "/usr/lib/datacenter-gpu-manager-4/libdcgm.so.4"
+FOLDERS = (f"/usr/lib/{os.uname().machine}-linux-gnu", "/usr/lib64")
+# Before 4.8.2 everybody may ask for Go's profiles (CVE-2026-47483); from then on only where a flag says so.
+ALWAYS_PPROF = [int(part) for part in VERSION.split(".")] < [4, 8, 2]
 TYPES = ("gauge", "counter", "histogram", "summary", "label")
 EXPORTERS_OWN = ("DCGM_EXP_XID_ERRORS_COUNT", "DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_EXP_GPU_HEALTH_STATUS")
 XIDS = {0: "No Error", 48: "Double Bit ECC Error", 63: "Row remapping", 74: "NVLINK Error", 79: "GPU off the bus"}
@@ -186,13 +188,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("-r", "--remote-hostengine-info", default="")
     parser.add_argument("-n", "--no-hostname", action="store_true")
     parser.add_argument("--hpc-job-mapping-dir", default="")
+    if not ALWAYS_PPROF:
+        parser.add_argument("--enable-pprof", action="store_true")
     return parser.parse_args()
 
 
 def main() -> int:
     options = arguments()
     log("INFO", f"Starting dcgm-exporter Version=4.5.3-{VERSION}")
-    if not os.path.exists(LIBRARY):
+    if not any(os.path.exists(f"{folder}/libdcgm.so.4") for folder in FOLDERS):
         log("ERROR", "the libdcgm.so.4 library was not found. Install Data Center GPU Manager (DCGM).")
         return 1
     if not options.remote_hostengine_info:
@@ -200,8 +204,11 @@ def main() -> int:
         return 1
     engine = HostEngine(options.remote_hostengine_info)
     log("INFO", "DCGM successfully initialized!")
+    profiling = engine.ask("about")["profiling"]
+    if not profiling:
+        log("INFO", "Not collecting DCP metrics: This request is serviced by a module of DCGM that is not loaded")
     try:
-        wanted = counters(options.collectors, engine.ask("about")["profiling"])
+        wanted = counters(options.collectors, profiling)
     except Failure as failure:
         log("ERROR", str(failure))
         return 1
@@ -216,6 +223,8 @@ def main() -> int:
                 except OSError as error:
                     log("ERROR", f"Failed to apply transformations on metrics error={error}")
                     code, text = 500, "internal server error\n"
+            elif self.path == "/debug/pprof/cmdline" and (ALWAYS_PPROF or options.enable_pprof):
+                text = "\0".join(sys.argv)
             elif self.path not in ("/", "/health"):
                 code, text = 404, "404 page not found\n"
             self.send_response(code)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import os
@@ -18,8 +19,9 @@ from typing import Any
 
 VERSION = "@VERSION@"
 SAID = Path("/run/sandbox-dcgm")  # what a test says of a GPU
-PROFILING = "/usr/lib/datacenter-gpu-manager-4/libdcgmmoduleprofiling.so.4"
-QUERY = ("index", "name", "pci.bus_id", "uuid", "driver_version", "memory.total")
+# Where the packages put it: Debian's, and the rpm packages'.
+FOLDERS = (f"/usr/lib/{os.uname().machine}-linux-gnu", "/usr/lib64")
+QUERY = ("index", "name", "pci.bus_id", "uuid", "driver_version", "memory.total", "compute_cap")
 BEGUN = time.time()
 NONE_YET = """
 SYNC_BOOST_VIOLATION BOARD_LIMIT_VIOLATION RELIABILITY_VIOLATION POWER_VIOLATION THERMAL_VIOLATION XID_ERRORS
@@ -43,7 +45,7 @@ def gpus() -> list[dict[str, str]]:
     return [dict(zip(QUERY, row.split(", "))) for row in done.stdout.splitlines()]
 
 
-def made_up(gpu: int, total: float) -> dict[str, Any]:
+def made_up(gpu: int, total: float, profiled: bool) -> dict[str, Any]:
     """Return the fields of a GPU that is busy, more or less, by the clock."""
     now = time.time()
     busy = 0.6 + 0.3 * math.sin(now / 120 + gpu)
@@ -84,18 +86,26 @@ def made_up(gpu: int, total: float) -> dict[str, Any]:
     }
     return {
         **{f"DCGM_FI_DEV_{name}": value for name, value in fields.items()},
-        **({f"DCGM_FI_PROF_{name}": value for name, value in profiling.items()} if has_profiling() else {}),
+        **({f"DCGM_FI_PROF_{name}": value for name, value in profiling.items()} if profiled else {}),
     }
 
 
-def has_profiling() -> bool:
-    return os.path.exists(PROFILING)
+@functools.cache
+def has_module() -> bool:
+    """Tell whether the profiling module could be loaded. A host engine tries once, and keeps what came of it."""
+    return any(os.path.exists(f"{folder}/libdcgmmoduleprofiling.so.4") for folder in FOLDERS)
+
+
+def is_profiled(gpu: dict[str, str]) -> bool:
+    """Tell whether a GPU has profiling fields: from Hopper on the driver has them, older ones need the module."""
+    return float(gpu["compute_cap"]) >= 9.0 or has_module()
 
 
 def values(gpu: dict[str, str]) -> dict[str, Any]:
     """Return every field of a GPU that it knows. What a test says comes last."""
     number = int(gpu["index"])
-    found = {**made_up(number, float(gpu["memory.total"])), "DCGM_FI_DRIVER_VERSION": gpu["driver_version"]}
+    found = made_up(number, float(gpu["memory.total"]), is_profiled(gpu))
+    found["DCGM_FI_DRIVER_VERSION"] = gpu["driver_version"]
     folder = SAID / str(number)
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         text = path.read_text().strip()
@@ -112,7 +122,8 @@ def answer(question: dict[str, Any]) -> Any:
         return gpus()
     if question["ask"] == "values":
         return [{**gpu, "values": values(gpu)} for gpu in gpus()]
-    return {"version": VERSION, "profiling": has_profiling()}
+    # The exporter asks for the first GPU's groups of profiling metrics.
+    return {"version": VERSION, "profiling": any(is_profiled(gpu) for gpu in gpus()[:1])}
 
 
 class Handler(socketserver.StreamRequestHandler):
