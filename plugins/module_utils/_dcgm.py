@@ -13,6 +13,7 @@ import shutil
 import socket
 import subprocess
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from typing import NamedTuple
@@ -71,6 +72,7 @@ class Outcome(NamedTuple):
     legacy: bool
     add: bool
     left: bool
+    stays: bool
     other: bool
     summary: str
 
@@ -84,12 +86,6 @@ def cuda_major(request: Request) -> str:
         return next(cuda for oldest, cuda in _DRIVERS if int(branch[0]) >= oldest)
     toolkit = request.cuda.split(".")[0]
     return toolkit if toolkit in _CUDAS else _CUDAS[-1]
-
-
-def at_least(version: str, minimum: str) -> bool:
-    """Tell whether a version is as new as another one."""
-    have, need = ([int(number) for number in re.findall(r"\d+", text)] for text in (version, minimum))
-    return have[: len(need)] >= need
 
 
 def wanted(request: Request) -> list[str]:
@@ -156,14 +152,18 @@ def plan(request: Request) -> Outcome:
     noted = _noted(lead)
     ours = bool(have and noted and engine.matches(have, noted))
     missing = [package for package in names if package not in found.installed]
+    enough = bool(have and _packages.meets(have, request.version, request.minimum_version))
     target, why = "", f"{name} {have} is installed"
     if request.version:
-        if not (have and engine.matches(have, request.version)) or missing or found.half:
+        if not enough or missing or found.half:
             target, why = request.version, f"{name} {request.version} is wanted, there is {have or legacy or 'none'}"
-    elif have and at_least(have, request.minimum_version):
-        # What somebody else has installed may lack what it will; what we have installed was interrupted.
+    elif have and enough:
+        # What we have installed was interrupted. What somebody else has may lack all but what is not open source: an
+        # official AMI has none of that, and older GPUs then have no profiling metrics.
         if found.half or (ours and missing):
             target, why = have, f"unfinished: {', '.join(found.half or missing)}"
+        elif any("-proprietary" in package for package in missing):
+            target, why = have, f"{name} {have} lacks {', '.join(missing)}"
     elif have or legacy:
         target, why = request.fresh_version, f"{name} {have or legacy} is older than {request.minimum_version}"
     elif os.path.exists(PROGRAMS[request.component]) and not noted and not found.half:
@@ -172,6 +172,8 @@ def plan(request: Request) -> Outcome:
         target, why = request.fresh_version, f"there is no {name}"
     beside = sorted(package for package in found.installed if package not in (LEGACY, *names))
     version = target or have or ""
+    # Then it runs, whatever becomes of the packages that are to come beside it.
+    stays = not target or bool(have and enough)
     return Outcome(
         install=bool(target),
         why=why,
@@ -180,8 +182,9 @@ def plan(request: Request) -> Outcome:
         legacy=bool(legacy),
         add=bool(target) and not provided_by(request),
         left=_left(request),
+        stays=stays,
         other=lead == CORE and other_engine(),
-        summary=f"{name} {version or 'of unknown version'}{'' if target or ours else ', the node had it'}",
+        summary=f"{name} {version or 'of unknown version'}{', the node had it' if stays and not ours else ''}",
     )
 
 
@@ -189,10 +192,11 @@ def plan(request: Request) -> Outcome:
 
 
 class Seen(NamedTuple):
-    """What was seen: how many GPUs, and of the exporter which metrics."""
+    """What was seen: how many GPUs, and of the exporter which metrics, and whether it shows everybody its profiles."""
 
     gpus: int
     metrics: list[str]
+    profiles: bool = False
 
 
 def discovered() -> Seen:
@@ -221,16 +225,43 @@ def discovered() -> Seen:
     return Seen(int(found[1]), [])
 
 
+def _get(url: str) -> str:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=20) as response:
+        return str(response.read().decode("utf-8", "replace"))
+
+
 def scraped(url: str) -> Seen:
     """Ask the exporter for its metrics."""
     try:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(url, timeout=20) as response:
-            text = response.read().decode("utf-8", "replace")
+        text = _get(url)
     except (OSError, http.client.HTTPException) as error:
         raise DcgmError(f"{url} gave no metrics: {error}") from error
     samples = re.findall(r'^(DCGM_\w+)\{[^}]*?\bgpu="(\d+)"', text, re.MULTILINE)
-    return Seen(len({gpu for _name, gpu in samples}), sorted({name for name, _gpu in samples}))
+    try:
+        profiles = bool(_get(urllib.parse.urljoin(url, "/debug/pprof/cmdline")))
+    except (OSError, http.client.HTTPException):
+        profiles = False
+    return Seen(len({gpu for _name, gpu in samples}), sorted({name for name, _gpu in samples}), profiles)
+
+
+def summary(seen: Seen, counters: list[str]) -> str:
+    """Say what was seen in one phrase, and what somebody should know of it."""
+    text = f"{seen.gpus} GPU{'' if seen.gpus == 1 else 's'}"
+    if counters:
+        text += f" with {len(set(counters) & set(seen.metrics))} of {len(counters)} metrics"
+    profiling = {name for name in counters if name.startswith("DCGM_FI_PROF_")}
+    if profiling and not profiling & set(seen.metrics):
+        text += (
+            ", none of them of profiling (DCGM_FI_PROF_*): GPUs before Hopper have those with the package "
+            f"{LEGACY}-4-proprietary in DCGM's version only, see dcgm_proprietary"
+        )
+    if seen.profiles:
+        text += (
+            "; /debug/pprof/ answers everybody who reaches the exporter (CVE-2026-47483, mended in 4.8.2): correct "
+            "dcgm_exporter_version, dcgm_exporter_image or dcgm_exporter_flags"
+        )
+    return text
 
 
 def see(gpus: int, url: str, wait: float) -> Seen:

@@ -105,6 +105,19 @@ def _holds(request: Request) -> _run_holds.AptHolds | _run_holds.DnfHolds:
     return _run_holds.AptHolds(patience=patience) if request.manager == "apt" else _run_holds.DnfHolds()
 
 
+def at_least(version: str, minimum: str) -> bool:
+    """Tell whether a version is as new as another one."""
+    have, need = ([int(number) for number in re.findall(r"\d+", text)] for text in (version, minimum))
+    return have[: len(need)] >= need
+
+
+def meets(version: str, wanted: str, minimum: str) -> bool:
+    """Tell whether a version is one that is wanted, and as new as a minimum, unless an older one is asked for."""
+    if wanted and not engine.matches(version, wanted):
+        return False
+    return at_least(version, minimum) or bool(wanted and not engine.matches(minimum, wanted))
+
+
 def plan(request: Request, found: engine.Packages, record: Record | None) -> Plan:
     """Decide what has to be done; what is to be held is left to the caller."""
     lead = request.packages[0]

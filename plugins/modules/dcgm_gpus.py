@@ -13,6 +13,8 @@ version_added: 0.1.0
 description:
   - Asks DCGM, by C(dcgmi discovery -l), or with O(url) its exporter, and fails with one line where it is another number
     of GPUs than this node has.
+  - Of an exporter it tells in RV(summary) that no profiling metric is there, and that its C(/debug/pprof/) answers
+    everybody, which is CVE-2026-47483.
 options:
   gpus:
     description: How many GPUs the node has.
@@ -92,9 +94,7 @@ def main() -> None:
     except _dcgm.DcgmError as error:
         module.fail_json(msg=str(error))
     missing = [name for name in params["counters"] if name not in seen.metrics]
-    summary = f"{seen.gpus} GPU{'' if seen.gpus == 1 else 's'}"
-    if params["counters"]:
-        summary += f" with {len(params['counters']) - len(missing)} of {len(params['counters'])} metrics"
+    summary = _dcgm.summary(seen, params["counters"])
     module.exit_json(changed=False, metrics=seen.metrics, missing=missing, summary=summary)
 
 

@@ -12,8 +12,8 @@ short_description: Say which packages of NVIDIA's DCGM, or of its exporter, a no
 version_added: 0.1.0
 description:
   - Looks at what the node has, and says what M(pcluster.postboot.packages) has to install. It changes nothing.
-  - What somebody else has installed, and is as new as O(minimum_version), stays, whatever it lacks. DCGM 3 and older,
-    which was one package, is replaced.
+  - What somebody else has installed, and is as new as O(minimum_version), stays. Only what is not open source is added,
+    in the same version, with O(proprietary). DCGM 3 and older, which was one package, is replaced.
 options:
   manager:
     description: Who installs.
@@ -26,7 +26,7 @@ options:
     choices: [dcgm, exporter]
     default: dcgm
   version:
-    description: The version that must be there. Empty leaves one that is new enough.
+    description: The version that must be there, or the beginning of one. Empty leaves one that is new enough.
     type: str
     default: ""
   fresh_version:
@@ -34,7 +34,7 @@ options:
     type: str
     required: true
   minimum_version:
-    description: What is older is replaced.
+    description: What is older is replaced, unless O(version) asks for it.
     type: str
     default: ""
   driver:
@@ -118,6 +118,10 @@ add:
   returned: success
 left:
   description: Whether the repository is still there, as a run leaves it that was killed.
+  type: bool
+  returned: success
+stays:
+  description: Whether what is there stays, and can run also where the packages that it lacks do not come.
   type: bool
   returned: success
 other:

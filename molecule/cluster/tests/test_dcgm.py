@@ -168,14 +168,37 @@ def test_the_folder_of_jobs_comes_back_after_a_boot(gpu: Host) -> None:
     assert gpu.file(JOBS).mode == 0o755
 
 
-def test_the_amis_own_dcgm_stays(gpu: Host, play: Play) -> None:
-    gpu.check_output(f"mv {RECORD} {RECORD}.away")
-    try:
-        done = play(*TAGS)
-        assert "DCGM 4.6.0, the node had it; 8 GPUs" in done.stdout
-        assert "1 node, 0 changed, 0 failed" in done.stdout
-    finally:
-        gpu.check_output(f"mv {RECORD}.away {RECORD}")
+@pytest.fixture
+def amis_own(gpu: Host) -> Iterator[None]:
+    """A node with A100 GPUs and the two packages of DCGM that ParallelCluster's recipes install."""
+    smi = "/usr/bin/nvidia-smi"
+    gpu.check_output(
+        f"cp -p {smi} /root/smi && sed -i 's/H100 80GB HBM3/A100-SXM4-80GB/; s/echo 9.0/echo 8.0/' {smi} "
+        f"&& dpkg --remove {PACKAGES[3]} {PACKAGES[2]} && mv {RECORD} {RECORD}.away && systemctl restart nvidia-dcgm"
+    )
+    yield
+    gpu.check_output(f"mv /root/smi {smi}; [ -e {RECORD} ] || mv {RECORD}.away {RECORD}; rm -f {RECORD}.away")
+    gpu.check_output("systemctl restart nvidia-dcgm")
+
+
+@pytest.mark.usefixtures("amis_own")
+def test_the_amis_own_dcgm_stays_and_gets_the_module_without_which_older_gpus_are_not_profiled(
+    gpu: Host, play: Play
+) -> None:
+    done = play(*TAGS)
+    assert "DCGM 4.6.0, the node had it; 8 GPUs" in done.stdout
+    assert "8 GPUs with 50 of 54 metrics" in done.stdout
+    assert installed(gpu) == {**dict.fromkeys(PACKAGES, "1:4.6.0-1"), EXPORTER: "4.8.2-1"}
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("as_before", "amis_own")
+def test_a_module_that_cannot_be_had_costs_profiling_alone(gpu: Host, play: Play) -> None:
+    gpu.check_output("systemctl stop nvidia-dcgm")
+    done = play(*TAGS, "-e", "dcgm_base_url=http://none.example")
+    assert f"failed on {NODE}: dcgm: NVIDIA's repository is there: key_url: http://mirror/none.example/" in said(done)
+    assert gpu.service("nvidia-dcgm").is_running
+    assert "8 GPUs with 38 of 54 metrics, none of them of profiling (DCGM_FI_PROF_*)" in said(done)
 
 
 @pytest.mark.long

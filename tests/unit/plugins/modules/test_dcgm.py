@@ -72,6 +72,7 @@ def test_a_node_without_one_gets_the_pin(node: Node) -> None:
     assert (found["install"], found["version"], found["packages"]) == (True, "4.6.0", ALL)
     assert (found["why"], found["summary"]) == ("there is no DCGM", "DCGM 4.6.0")
     assert (found["changed"], found["add"], found["legacy"], found["left"]) == (False, True, False, False)
+    assert not found["stays"]
     assert node(proprietary=False)["packages"] == ALL[:2]
 
 
@@ -93,14 +94,27 @@ def test_diagnostics_are_for_the_drivers_cuda(node: Node, args: dict[str, str], 
     assert node(**args)["packages"][1] == f"datacenter-gpu-manager-4-cuda{cuda}"
 
 
-def test_the_amis_own_stays_whatever_it_lacks(node: Node) -> None:
-    node.has(datacenter_gpu_manager_4_core="4.6.0")
+def test_the_amis_own_stays_and_gets_what_it_lacks_in_its_own_version(node: Node) -> None:
+    """ParallelCluster's recipes install the core and the diagnostics alone."""
+    node.has(datacenter_gpu_manager_4_core="4.5.1", datacenter_gpu_manager_4_cuda13="4.5.1")
     found = node()
-    assert (found["install"], found["add"], found["version"]) == (False, False, "4.6.0")
-    assert found["summary"] == "DCGM 4.6.0, the node had it"
+    assert (found["install"], found["add"], found["stays"]) == (True, True, True)
+    assert (found["version"], found["packages"]) == ("4.5.1", ALL)
+    assert found["why"] == f"DCGM 4.5.1 lacks {ALL[2]}, {ALL[3]}"
+    assert found["summary"] == "DCGM 4.5.1, the node had it"
+    assert not node(proprietary=False)["install"]
+    node.has(**all_of("4.5.1"))
+    found = node()
+    assert (found["install"], found["stays"], found["why"]) == (False, True, "DCGM 4.5.1 is installed")
+
+
+def test_what_else_the_amis_own_lacks_is_its_owners_affair(node: Node) -> None:
+    node.has(**{name: version for name, version in all_of("4.6.0").items() if not name.endswith("4_cuda13")})
+    assert not node()["install"]
     # Unless a version is asked for.
     assert node(version="4.6.0")["why"] == "DCGM 4.6.0 is wanted, there is 4.6.0"
-    assert node(version="4.7")["version"] == "4.7"
+    found = node(version="4.7")
+    assert (found["version"], found["stays"]) == ("4.7", False)
     node.has(**all_of("4.6.0"))
     assert not node(version="4.6")["install"]
 
@@ -115,9 +129,9 @@ def test_one_that_is_too_old_is_replaced_with_all_that_belongs_to_it(node: Node)
 
 
 def test_versions_are_numbers(node: Node) -> None:
-    node.has(datacenter_gpu_manager_4_core="4.10.0")
+    node.has(**all_of("4.10.0"))
     assert not node()["install"]
-    node.has(datacenter_gpu_manager_4_core="4.5.0")
+    node.has(**all_of("4.5.0"))
     assert not node()["install"]
 
 
@@ -125,7 +139,7 @@ def test_dcgm_3_has_to_leave(node: Node) -> None:
     node.has(datacenter_gpu_manager="3.3.6")
     found = node()
     assert (found["install"], found["legacy"], found["packages"]) == (True, True, ALL)
-    assert found["why"] == "DCGM 3.3.6 is older than 4.5"
+    assert (found["why"], found["stays"]) == ("DCGM 3.3.6 is older than 4.5", False)
 
 
 def test_what_a_killed_run_left_is_finished(node: Node) -> None:
@@ -152,7 +166,7 @@ def test_what_a_killed_run_left_is_finished(node: Node) -> None:
 def test_a_version_that_could_not_be_had_is_forgotten(node: Node) -> None:
     node.noted("4.99", False)
     assert node()["version"] == "4.6.0"
-    node.has(datacenter_gpu_manager_4_core="4.7.0")
+    node.has(**all_of("4.7.0"))
     found = node()
     assert (found["install"], found["version"]) == (False, "4.7.0")
     assert found["summary"] == "DCGM 4.7.0, the node had it"
@@ -163,7 +177,7 @@ def test_one_that_no_package_brought_stays(node: Node) -> None:
     found = node()
     assert (found["install"], found["version"]) == (False, "")
     assert found["why"] == f"{node.top}/dcgmi is there, and no package brought it; it is left as it is"
-    assert found["summary"] == "DCGM of unknown version, the node had it"
+    assert (found["summary"], found["stays"]) == ("DCGM of unknown version, the node had it", True)
     node.has("half-configured", datacenter_gpu_manager_4_core="4.6.0")
     assert node()["install"], "a package was on its way, whoever began it"
 
@@ -205,15 +219,20 @@ def test_a_host_engine_of_somebody_else_is_seen(node: Node, monkeypatch: pytest.
 
 
 def test_the_exporter(node: Node) -> None:
-    args = {"component": "exporter", "fresh_version": "4.8.2", "minimum_version": ""}
+    args = {"component": "exporter", "fresh_version": "4.8.2", "minimum_version": "4.8.2"}
     found = node(**args)
     assert (found["install"], found["packages"], found["version"]) == (True, [EXPORTER], "4.8.2")
     assert found["why"] == "there is no DCGM exporter"
-    node.has(datacenter_gpu_manager_exporter="4.7.1", datacenter_gpu_manager="3.3.6")
+    node.has(datacenter_gpu_manager_exporter="4.8.4.3955", datacenter_gpu_manager="3.3.6")
     found = node(**args)
     assert (found["install"], found["legacy"], found["packages"]) == (False, False, [EXPORTER])
-    assert found["summary"] == "DCGM exporter 4.7.1, the node had it"
-    assert node(**args, version="4.8")["install"]
+    assert found["summary"] == "DCGM exporter 4.8.4.3955, the node had it"
+    assert node(**args, version="4.9")["install"]
+    node.has(datacenter_gpu_manager_exporter="4.8.1")
+    assert node(**args)["why"] == "DCGM exporter 4.8.1 is older than 4.8.2"
+    # Who asks for an old one gets it, and who asks for the beginning of a version gets one that is new enough.
+    assert not node(**args, version="4.8.1")["install"]
+    assert node(**args, version="4.8")["version"] == "4.8"
     node.has()
     (node.top / "dcgm-exporter").write_text("")
     assert not node(**args)["install"]
@@ -278,13 +297,13 @@ def test_a_dcgm_that_is_not_there(node: Node, run_module: Run, monkeypatch: pyte
 @pytest.fixture
 def exporter() -> Iterator[tuple[str, dict[str, Any]]]:
     """Serve what a test says, and return the address and where to say it."""
-    said: dict[str, Any] = {"code": 200, "text": ""}
+    said: dict[str, Any] = {"code": 200, "text": "", "profiles": 404}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(said["code"])
+            self.send_response(said["code"] if self.path == "/metrics" else said["profiles"])
             self.end_headers()
-            self.wfile.write(said["text"].encode())
+            self.wfile.write(said["text"].encode() if self.path == "/metrics" else b"/usr/bin/dcgm-exporter")
 
         def log_message(self, format: str, *args: Any) -> None:
             pass
@@ -303,11 +322,37 @@ def test_the_exporter_knows_every_gpu(run_module: Run, exporter: tuple[str, dict
         for gpu in range(8)
         for job in (1, 2)
     )
-    counters = ["DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_SM_ACTIVE"]
+    counters = ["DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FAN_SPEED"]
     found = run_module(dcgm_gpus, {"gpus": 8, "url": url, "counters": counters, "wait": 0})
     assert found["metrics"] == counters[:2]
     assert found["missing"] == counters[2:]
     assert found["summary"] == "8 GPUs with 2 of 3 metrics"
+
+
+def test_dashboards_that_will_be_empty_are_told(run_module: Run, exporter: tuple[str, dict[str, Any]]) -> None:
+    url, said = exporter
+    said["text"] = 'DCGM_FI_DEV_GPU_TEMP{gpu="0"} 30\n'
+    profiling = ["DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_DRAM_ACTIVE"]
+    args = {"gpus": 1, "url": url, "counters": ["DCGM_FI_DEV_GPU_TEMP", *profiling], "wait": 0}
+    assert run_module(dcgm_gpus, args)["summary"] == (
+        "1 GPU with 1 of 3 metrics, none of them of profiling (DCGM_FI_PROF_*): GPUs before Hopper have those with the "
+        "package datacenter-gpu-manager-4-proprietary in DCGM's version only, see dcgm_proprietary"
+    )
+    said["text"] += 'DCGM_FI_PROF_SM_ACTIVE{gpu="0"} 0.5\n'
+    assert run_module(dcgm_gpus, args)["summary"] == "1 GPU with 2 of 3 metrics"
+
+
+def test_an_exporter_whose_profiles_are_for_everybody_is_told(
+    run_module: Run, exporter: tuple[str, dict[str, Any]]
+) -> None:
+    """Whether a package, an image or a flag brought that."""
+    url, said = exporter
+    said.update(text='DCGM_FI_DEV_GPU_TEMP{gpu="0"} 30\n', profiles=200)
+    found = run_module(dcgm_gpus, {"gpus": 1, "url": url, "wait": 0})
+    assert found["summary"] == (
+        "1 GPU; /debug/pprof/ answers everybody who reaches the exporter (CVE-2026-47483, mended in 4.8.2): correct "
+        "dcgm_exporter_version, dcgm_exporter_image or dcgm_exporter_flags"
+    )
 
 
 @pytest.mark.parametrize(("code", "wrong"), [(200, "the exporter at {} has metrics of 0 GPUs"), (500, "{} gave no ")])
