@@ -41,6 +41,8 @@ class Request(NamedTuple):
     packages: tuple[str, ...]
     version: str = ""
     fresh_version: str = ""
+    minimum_version: str = ""
+    flaw: str = ""
     follow: bool = False
     files: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
@@ -69,6 +71,7 @@ class Plan(NamedTuple):
     origin: str  # found: somebody else's; installed: ours
     why: str
     behind: bool = False  # whether another version is replaced
+    stays: bool = False  # whether what is there works, and is only older than the minimum
     leaving: Sequence[str] = ()  # what has to be removed before
 
 
@@ -118,23 +121,35 @@ def meets(version: str, wanted: str, minimum: str) -> bool:
     return at_least(version, minimum) or bool(wanted and not engine.matches(minimum, wanted))
 
 
+def shortcoming(request: Request, version: str) -> str:
+    """Say what is wrong with a version; nothing where it is as new as the minimum."""
+    if not version or at_least(version, request.minimum_version):
+        return ""
+    what = f"has {request.flaw}, which {request.minimum_version} mends"
+    return f"{request.packages[0]} {version} {what if request.flaw else f'is older than {request.minimum_version}'}"
+
+
 def plan(request: Request, found: engine.Packages, record: Record | None) -> Plan:
     """Decide what has to be done; what is to be held is left to the caller."""
     lead = request.packages[0]
     have = found.installed.get(lead)
     ours = record is not None and (not record.done or (have is not None and engine.matches(have, record.version)))
     fresh = have is None or (ours and (request.follow or not (record and record.done)))
-    wanted = request.version or (request.fresh_version if fresh else "")
+    flawed = have is not None and not at_least(have, request.minimum_version)
+    wanted = request.version or (request.fresh_version if fresh or flawed else "")
     if have is None and record is None and not found.half and request.program and os.path.exists(request.program):
         why = f"{request.program} is there, and no package brought it; it is left as it is"
         return Plan(False, [], False, "", "found", why)
     target = wanted or have or ""
     origin = "installed" if ours or have is None else "found"
     packages = request.packages
-    off = [name for name in packages if target and not engine.matches(found.installed.get(name, target), target)]
-    missing = [name for name in packages if name not in found.installed]
+    there = {name: found.installed[name] for name in packages if name in found.installed}
+    off = [name for name, version in there.items() if not meets(version, target, request.minimum_version)]
+    missing = [name for name in packages if name not in there]
     half = [name for name in found.half if name in packages]
     killed = ours and record is not None and not record.done and bool(off or missing)
+    asked = request.version or have or ""
+    stays = flawed and not (half or missing or killed) and all(engine.matches(one, asked) for one in there.values())
     # Files are of the version that is asked for, and of no use beside another one that stays.
     useless = bool(request.files) and not wanted
     if useless or not (half or off or missing):
@@ -143,11 +158,13 @@ def plan(request: Request, found: engine.Packages, record: Record | None) -> Pla
         why = f"the installation of {', '.join(half or missing or off)} was interrupted"
     elif have is None:
         why = f"{lead} is not installed"
+    elif stays:
+        why = shortcoming(request, have)
     elif off:
         why = f"{', '.join(f'{name} {found.installed[name]}' for name in off)} installed, wanted is {target}"
     else:
         why = f"missing: {', '.join(missing)}"
-    return Plan(True, [], bool(half), target, "installed", why, bool(off))
+    return Plan(True, [], bool(half), target, "installed", why, bool(off), stays=stays)
 
 
 def _run_tool(argv: Sequence[str], request: Request) -> subprocess.CompletedProcess[str]:
@@ -329,6 +346,8 @@ def apply(request: Request) -> Outcome:
             holds.hold(holds.to_hold(request.packages))
     names = [*request.packages, *decided.leaving]
     diff = {"before": _lines(found.installed, names), "after": _lines(after, names)}
+    if decided.stays and not request.check and not unheld and diff["before"] == diff["after"]:
+        return Outcome(False, decided, after, {})  # the repository has nothing newer
     if diff["before"] == diff["after"]:
         diff = {"before": "", "after": f"held: {', '.join(unheld)}\n"}
     return Outcome(True, decided, after, {**diff, "before_header": "packages", "after_header": "packages"})

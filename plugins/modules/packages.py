@@ -41,10 +41,21 @@ options:
       - What counts as O(version) where the first package is not there.
     type: str
     default: ""
+  minimum_version:
+    description:
+      - What is older is replaced by O(fresh_version), whoever has installed it, unless O(version) asks for it.
+    type: str
+    default: ""
+  flaw:
+    description:
+      - What is wrong with versions before O(minimum_version), such as V(CVE-2026-24260). RV(summary) tells it of one that
+        stays.
+    type: str
+    default: ""
   follow:
     description:
-      - Whether it also does where this module has installed what is there, as C(/var/lib/pcluster-postboot/packages)
-        tells. What somebody else has installed stays.
+      - Whether O(fresh_version) counts also where this module has installed what is there, as
+        C(/var/lib/pcluster-postboot/packages) tells. What somebody else has installed stays.
     type: bool
     default: false
   files:
@@ -145,6 +156,15 @@ version:
   type: str
   returned: success
   sample: 4.1.2
+stays:
+  description: Whether what is there works as it is, and would only be replaced for O(minimum_version).
+  type: bool
+  returned: success
+summary:
+  description: What is wrong with a version that stays, for O(flaw); empty otherwise.
+  type: str
+  returned: success
+  sample: grafana 13.2.1 has CVE-2026-15815, which 13.2.2 mends
 origin:
   description: V(found) when somebody else has installed it, V(installed) when this module has, or would.
   type: str
@@ -179,6 +199,8 @@ def main() -> None:
             "packages": {"type": "list", "elements": "str", "required": True},
             "version": {"type": "str", "default": ""},
             "fresh_version": {"type": "str", "default": ""},
+            "minimum_version": {"type": "str", "default": ""},
+            "flaw": {"type": "str", "default": ""},
             "follow": {"type": "bool", "default": False},
             "files": {"type": "list", "elements": "path", "default": []},
             "extra": words,
@@ -194,13 +216,16 @@ def main() -> None:
     given: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in module.params.items()
     }
+    request = _packages.Request(check=module.check_mode, **given)
     try:
-        outcome = _packages.apply(_packages.Request(check=module.check_mode, **given))
+        outcome = _packages.apply(request)
     except (_packages.PackagesError, _run_holds.HoldError) as error:
         module.fail_json(msg=str(error))
     except OSError as error:
         module.fail_json(msg=f"{given['packages'][0]}: {error}")
     decided = outcome.plan
+    replaced = decided.install and (module.check_mode or given["state"] == "planned")
+    wrong = _packages.shortcoming(request, decided.version) if request.flaw and not replaced else ""
     module.exit_json(
         changed=outcome.changed,
         due=decided.install or bool(decided.hold),
@@ -208,6 +233,8 @@ def main() -> None:
         why=decided.why,
         version=decided.version,
         origin=decided.origin,
+        stays=decided.stays,
+        summary=wrong,
         leaving=list(decided.leaving),
         installed=outcome.installed,
         diff=outcome.diff,

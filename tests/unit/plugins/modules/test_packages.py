@@ -136,6 +136,42 @@ def test_what_somebody_else_installed_stays_until_a_version_is_asked_for(node: N
     assert "--force-confmiss" in node.calls("apt-get")[0]
 
 
+def test_what_is_older_than_the_minimum_is_replaced_whoever_installed_it(node: Node) -> None:
+    node.has(stanza("kit", "1.19.0"), stanza("kit-base", "1.19.0"))
+    args = {"fresh_version": "1.19", "minimum_version": "1.19.1", "flaw": "CVE-2026-24260"}
+    planned = node(state="planned", **args)
+    assert (planned["install"], planned["stays"]) == (True, True)
+    assert planned["why"] == "kit 1.19.0 has CVE-2026-24260, which 1.19.1 mends"
+    assert planned["summary"] == ""
+    (node.top / "madison").write_text("kit | 1.19.1-1 | x\nkit | 1.19.0-1 | x\nkit-base | 1.19.1-1 | x\n")
+    found = node(**args)
+    assert (found["changed"], found["version"], found["summary"]) == (True, "1.19.1", "")
+    assert node.calls("apt-get")[0].endswith("install kit=1.19.1-1 kit-base=1.19.1-1")
+    assert not node(**args)["due"]
+
+
+def test_the_beginning_of_a_version_means_one_that_is_new_enough(node: Node) -> None:
+    node.has(stanza("kit", "1.19.0"), stanza("kit-base", "1.19.0"))
+    assert node(check=True, version="1.19", minimum_version="1.19.1")["why"] == "kit 1.19.0 is older than 1.19.1"
+    assert not node(check=True, version="1.19")["due"]
+
+
+def test_a_flaw_that_is_asked_for_stays_and_is_told(node: Node) -> None:
+    node.has(stanza("kit", "1.18.2"), stanza("kit-base", "1.18.2"))
+    args = {"fresh_version": "1.19.1", "minimum_version": "1.19.1", "flaw": "CVE-2026-24260"}
+    found = node(version="1.18", **args)
+    assert (found["due"], found["version"]) == (False, "1.18.2")
+    assert found["summary"] == "kit 1.18.2 has CVE-2026-24260, which 1.19.1 mends"
+
+
+def test_a_flaw_that_the_repository_does_not_mend_is_told_and_no_change(node: Node) -> None:
+    node.has(stanza("kit", "1.19.0"), stanza("kit-base", "1.19.0"))
+    node.after(kit="1.19.0", **{"kit-base": "1.19.0"})
+    found = node(version="1.19", minimum_version="1.19.1", flaw="CVE-2026-24260")
+    assert (found["changed"], found["version"]) == (False, "1.19.0")
+    assert found["summary"] == "kit 1.19.0 has CVE-2026-24260, which 1.19.1 mends"
+
+
 def test_what_is_ours_follows_the_pin_where_it_shall(node: Node) -> None:
     node.has(stanza("kit", "1.18.0"), stanza("kit-base", "1.18.0"))
     node.noted("1.18.0", True)
