@@ -202,6 +202,16 @@ def test_a_module_that_cannot_be_had_costs_profiling_alone(gpu: Host, play: Play
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("as_before")
+def test_an_exporter_with_a_known_flaw_is_replaced_and_told_where_it_is_asked_for(gpu: Host, play: Play) -> None:
+    asked = play(*TAGS, "-e", "dcgm_exporter_version=4.8.1")
+    assert "8 GPUs with 50 of 54 metrics; /debug/pprof/ answers everybody who reaches the exporter" in said(asked)
+    assert installed(gpu)[EXPORTER] == "4.8.1-1"
+    assert "pprof" not in said(play(*TAGS))
+    assert installed(gpu)[EXPORTER] == "4.8.2-1"
+
+
+@pytest.mark.long
 def test_an_exporter_that_cannot_be_had_costs_no_node(play: Play) -> None:
     done = play(*TAGS, "-e", "dcgm_exporter_version=4.99")
     assert done.returncode == 0, done.stdout[-3000:]

@@ -6,7 +6,7 @@ dcgm_machine=$(uname -m | sed s/aarch64/sbsa/)
 dcgm_standin=/standins/dcgm
 dcgm_libraries=usr/lib/$(uname -m)-linux-gnu # in the deb packages; the rpm packages have them in usr/lib64
 dcgm_pinned=4.6.0 dcgm_older=4.4.1 dcgm_legacy=3.3.6
-dcgm_exporter_pinned=4.8.2 dcgm_exporter_newer=4.9.0
+dcgm_exporter_pinned=4.8.2 dcgm_exporter_newer=4.9.0 dcgm_exporter_older=4.8.1
 
 dcgm_program() {  # stand-in program version
   sed "s/@VERSION@/$3/" "$dcgm_standin/$1" > "$work/stage/usr/bin/$2" && chmod 0755 "$work/stage/usr/bin/$2"
@@ -56,6 +56,7 @@ dcgm "$dcgm_older"
 dcgm_core "$dcgm_legacy"; dcgm_package datacenter-gpu-manager "1:$dcgm_legacy" libc6 "" "" "Epoch: 1"
 dcgm_exporter "$dcgm_exporter_pinned"
 dcgm_exporter "$dcgm_exporter_newer"
+dcgm_exporter "$dcgm_exporter_older"
 apt_flat "$dcgm_site/ubuntu2404/$dcgm_machine"
 cp "$work/key.asc" "$dcgm_site/ubuntu2404/$dcgm_machine/3bf863cc.pub"
 mkdir -p "$dcgm_site/amzn2023" && mv "$work/dcgm_rpm/$(uname -m)" "$dcgm_site/amzn2023/$dcgm_machine"
