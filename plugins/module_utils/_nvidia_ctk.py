@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_config as docker_config
 from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_engine as engine
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _systemd
+from ansible_collections.pcluster.postboot.plugins.module_utils import _packages, _run, _systemd
 
 PROGRAM = "nvidia-ctk"
+SECONDS: float = 120  # within which a program has to end
 REFRESH = ("nvidia-cdi-refresh.service", "nvidia-cdi-refresh.path")
 _MODE = re.compile(r'^\s*mode\s*=\s*"([^"]*)"', re.MULTILINE)
 _SECTION = re.compile(r"^\s*\[nvidia-container-runtime\]\s*$(.*?)(?=^\s*\[|\Z)", re.MULTILINE | re.DOTALL)
@@ -40,6 +41,8 @@ class Request(NamedTuple):
     runtime_config: str = "/etc/nvidia-container-runtime/config.toml"
     mode: str = "auto"
     gpus: int = 0
+    minimum_version: str = ""
+    flaw: str = ""
     check: bool = False
 
 
@@ -65,12 +68,12 @@ def _ctk(*arguments: str) -> str:
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            timeout=120,
+            timeout=SECONDS,
             check=False,
             env={**os.environ, "LC_ALL": "C"},
         )
     except subprocess.TimeoutExpired as error:
-        raise ToolkitError(f"'{PROGRAM} {' '.join(arguments)}' did not end within 120 s") from error
+        raise ToolkitError(f"'{PROGRAM} {' '.join(arguments)}' did not end within {SECONDS:g} s") from error
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip() or f"it ended with {done.returncode}").splitlines()
         # A Go program that panics tells what was wrong first, and then where.
@@ -170,12 +173,15 @@ def _offered(request: Request, renews: bool) -> tuple[list[str], bool]:
     if found or not request.gpus or not renews:
         return found, False
     if not request.check:
-        subprocess.run(["systemctl", "start", REFRESH[0]], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        argv, look = ["systemctl", "start", REFRESH[0]], f"see 'nvidia-smi' and 'systemctl status {REFRESH[0]}'"
+        try:
+            subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise ToolkitError(f"'{' '.join(argv)}' did not end within {SECONDS:g} s; {look}") from error
         found = devices()
         if not found:
             raise _systemd.UnitError(
-                f"'{PROGRAM} cdi list' offers no GPU, but this node has {request.gpus}; see 'nvidia-smi' and "
-                f"'systemctl status {REFRESH[0]}'",
+                f"'{PROGRAM} cdi list' offers no GPU, but this node has {request.gpus}; {look}",
                 _systemd.journal_of(REFRESH[0]),
             )
     return found, True
@@ -208,6 +214,11 @@ def apply(request: Request) -> Outcome:
             f"NVIDIA Container Toolkit {own} has no {REFRESH[0]}, which keeps CDI files fresh from 1.18 on; set "
             "nvidia_container_toolkit_version to have a newer one"
         )
+    summary = f"NVIDIA Container Toolkit {own}, {len(found)} CDI device{'' if len(found) == 1 else 's'}"
+    if own[0].isdigit() and not _packages.at_least(own, request.minimum_version):
+        summary += (
+            f"; it has {request.flaw}, which {request.minimum_version} mends: see nvidia_container_toolkit_version"
+        )
     return Outcome(
         changed=bool(diff or actions or renewed),
         diff=diff,
@@ -216,6 +227,6 @@ def apply(request: Request) -> Outcome:
         docker=bool(dockerd),
         hold=bool(hold),
         why_hold=hold,
-        summary=f"NVIDIA Container Toolkit {own}, {len(found)} CDI device{'' if len(found) == 1 else 's'}",
+        summary=summary,
         warnings=warnings,
     )

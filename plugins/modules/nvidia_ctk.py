@@ -67,6 +67,16 @@ options:
       - How many GPUs the node has.
     type: int
     default: 0
+  minimum_version:
+    description:
+      - The toolkit that mends O(flaw). RV(summary) tells it of an older one.
+    type: str
+    default: ""
+  flaw:
+    description:
+      - What is wrong with older ones, such as V(CVE-2026-24260).
+    type: str
+    default: ""
 extends_documentation_fragment:
   - pcluster.postboot.attributes
   - pcluster.postboot.attributes.linux
@@ -145,6 +155,8 @@ def main() -> None:
             "runtime_config": {"type": "path", "default": "/etc/nvidia-container-runtime/config.toml"},
             "mode": {"type": "str", "choices": ["auto", "cdi", "jit-cdi", "legacy"], "default": "auto"},
             "gpus": {"type": "int", "default": 0},
+            "minimum_version": {"type": "str", "default": ""},
+            "flaw": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )

@@ -48,8 +48,8 @@ options:
     default: ""
   flaw:
     description:
-      - What is wrong with versions before O(minimum_version), such as V(CVE-2026-24260). RV(summary) tells it of one that
-        stays.
+      - What is wrong with versions before O(minimum_version), such as V(CVE-2026-24260). RV(summary) tells it of one
+        that stays.
     type: str
     default: ""
   follow:

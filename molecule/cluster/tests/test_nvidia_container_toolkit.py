@@ -153,6 +153,21 @@ def test_a_killed_installation_is_finished_and_a_version_that_is_asked_for_comes
 
 
 @pytest.mark.long
+def test_a_toolkit_with_a_known_flaw_is_replaced_or_told(gpu: Host, play: Play) -> None:
+    """An essential costs the node where it fails; an old toolkit that works does not."""
+    flaw = "NVIDIA Container Toolkit 1.18.2, 8 CDI devices; it has CVE-2026-24260, which 1.19.1 mends"
+    asked = play(*TAGS, "-e", "nvidia_container_toolkit_version=1.18.2")
+    assert flaw in " ".join(asked.stdout.split())
+    kept = play(*TAGS, "-e", "nvidia_container_toolkit_base_url=http://none.example")
+    assert kept.returncode == 0, kept.stdout
+    said = " ".join(kept.stdout.split())
+    assert "its packages could not be replaced: key_url: http://mirror/none.example/gpgkey gave no key" in said
+    assert flaw in said
+    assert play(*TAGS).returncode == 0
+    assert versions(gpu) == {"1.19.1-1"}
+
+
+@pytest.mark.long
 def test_dnf_installs_and_holds_it_too(on: On, play: Play) -> None:
     host = on("el-cpu-st-c5-1")
     arguments = (

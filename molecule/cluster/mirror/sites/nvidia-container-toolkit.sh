@@ -3,7 +3,7 @@
 # signed, only their list is.
 nvidia_site=$top/nvidia.github.io/libnvidia-container
 nvidia_standin=/standins/nvidia-container-toolkit
-nvidia_pinned=1.19.1 nvidia_newer=1.20.0
+nvidia_pinned=1.19.1 nvidia_newer=1.20.0 nvidia_older=1.18.2
 
 stage_nvidia() {  # version program...
   local version=$1 program
@@ -21,7 +21,7 @@ nvidia_package() {  # name version dependencies in deb's words, and in rpm's
 nvidia_toolkit() {  # version
   local units=usr/lib/systemd/system
   # Until 1.20 the units were configuration files.
-  [ "$1" = "$nvidia_pinned" ] && units=etc/systemd/system
+  [ "$1" = "$nvidia_newer" ] || units=etc/systemd/system
   stage_nothing libnvidia-container1; nvidia_package libnvidia-container1 "$1" libc6 ""
   stage_nvidia "$1" nvidia-container-cli
   nvidia_package libnvidia-container-tools "$1" "libc6, libnvidia-container1 (>= $1-1)" "libnvidia-container1 >= $1-1"
@@ -29,7 +29,7 @@ nvidia_toolkit() {  # version
   mkdir -p "$work/stage/$units" "$work/stage/etc/nvidia-container-toolkit"
   cp "$nvidia_standin"/*.service "$nvidia_standin"/*.path "$work/stage/$units/"
   cp "$nvidia_standin"/*.env "$work/stage/etc/nvidia-container-toolkit/"
-  after_install "$([ "$1" = "$nvidia_pinned" ] || cat "$nvidia_standin/forget_units.sh")" "$(cat "$nvidia_standin/enable_units.sh")"
+  after_install "$([ "$1" != "$nvidia_newer" ] || cat "$nvidia_standin/forget_units.sh")" "$(cat "$nvidia_standin/enable_units.sh")"
   nvidia_package nvidia-container-toolkit-base "$1" "" ""
   stage_nvidia "$1" nvidia-container-runtime-hook
   after_install 'ln -sf /usr/bin/nvidia-container-runtime-hook /usr/bin/nvidia-container-toolkit'
@@ -55,5 +55,6 @@ nvidia_lists() {
 description='a stand-in'
 nvidia_toolkit "$nvidia_pinned"
 nvidia_toolkit "$nvidia_newer"
+nvidia_toolkit "$nvidia_older"
 nvidia_lists
 pin nvidia_container_toolkit "$(jq -nc --arg version "$nvidia_pinned" --arg newer "$nvidia_newer" '{$version, $newer}')"

@@ -213,6 +213,37 @@ def test_an_old_toolkit_is_used_with_a_warning(node: Node) -> None:
     assert node.content()["runtimes"] == RUNTIME
 
 
+def test_a_toolkit_with_a_known_flaw_is_told(node: Node) -> None:
+    """Whether an AMI brought it, or a user's pin, or its replacement could not be had."""
+    args = {"minimum_version": "1.19.1", "flaw": "CVE-2026-24260"}
+    assert node(**args)["summary"] == "NVIDIA Container Toolkit 1.19.1, 3 CDI devices"
+    node.program("nvidia-ctk", CTK.format(top=node.top).replace("1.19.1", "1.18.2"))
+    assert node(**args)["summary"] == (
+        "NVIDIA Container Toolkit 1.18.2, 3 CDI devices; it has CVE-2026-24260, which 1.19.1 mends: see "
+        "nvidia_container_toolkit_version"
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "line"),
+    [
+        ("nvidia-ctk", "'nvidia-ctk cdi list' did not end within 0.3 s"),
+        (
+            "systemctl",
+            "'systemctl start nvidia-cdi-refresh.service' did not end within 0.3 s; see 'nvidia-smi' and "
+            "'systemctl status nvidia-cdi-refresh.service'",
+        ),
+    ],
+)
+def test_a_program_that_hangs_is_one_line(node: Node, monkeypatch: pytest.MonkeyPatch, program: str, line: str) -> None:
+    monkeypatch.setattr(_nvidia_ctk, "SECONDS", 0.3)
+    (node.top / "cdi").unlink()
+    node.program(program, "#!/bin/sh\nexec sleep 60\n")
+    failed = node()
+    assert failed["failed"]
+    assert failed["msg"] == line
+
+
 def test_a_running_docker_that_may_not_be_restarted(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     running = _docker_engine.Running(started=1.0, containers=2, live_restore=False)
     monkeypatch.setattr(_docker_engine, "running", lambda: running)
