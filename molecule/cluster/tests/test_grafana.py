@@ -224,3 +224,14 @@ def test_a_version_that_is_asked_for_comes(on: On, play: Play) -> None:
         assert play(*only, "-e", f"grafana_version={pinned}").returncode == 0
         assert on(name).check_output(query) == pinned
         assert ask(on(name), "user")
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("as_before")
+def test_a_patch_with_known_flaws_is_told_where_it_is_asked_for_and_replaced_otherwise(on: On, play: Play) -> None:
+    version = "dpkg-query -W -f '${Version}' grafana"
+    told = " ".join(play(*ONLY, "-e", "grafana_version=13.2.1").stdout.split())
+    assert "grafana 13.2.1 has CVE-2026-15815, CVE-2026-76154 and CVE-2026-79656, which 13.2.2 mends" in told
+    assert on("head").check_output(version) == "13.2.1"
+    assert "CVE" not in play(*ONLY).stdout
+    assert on("head").check_output(version) == "13.2.3"

@@ -24,12 +24,12 @@ def render(repo: Path) -> Render:
     """render(template, **variables) fills a template of this role on a head node."""
     role = repo / "roles/grafana"
 
-    def fill(text: str, node_type: str = "head", **more: Any) -> Any:
+    def fill(text: str, node_type: str = "head", grafana: str | None = None, **more: Any) -> Any:
         everything: dict[str, Any] = {"role_path": str(role), "ansible_managed": "managed"}
         for part in ("defaults", "vars"):
             everything.update(yaml.safe_load((role / part / "main.yml").read_text()))
         everything.update(more)
-        everything["ansible_facts"] = {"pcluster": {"node_type": node_type}}
+        everything["ansible_facts"] = {"pcluster": {"node_type": node_type, "components": {"grafana": grafana}}}
         trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
         return Templar(loader=DataLoader(), variables=trusted).template(check_variables._trusted(text))
 
@@ -56,6 +56,14 @@ def test_only_the_head_node_has_it(render: Render) -> None:
     assert render("{{ grafana_enabled | bool }}", node_type="compute") is False
     assert render("{{ grafana_enabled | bool }}", prometheus_enabled=False) is False
     assert render("{{ grafana_state }}") == "started"
+
+
+@pytest.mark.parametrize(
+    ("there", "minimum"),
+    [(None, ""), ("12.4.2", ""), ("13.1.9", ""), ("13.2.1", "13.2.2"), ("13.2.3", "13.2.2"), ("13.20.0", "")],
+)
+def test_another_minor_is_no_affair_of_the_floor(render: Render, there: str | None, minimum: str) -> None:
+    assert render("{{ __grafana_minimum }}", grafana=there) == minimum
 
 
 @pytest.mark.parametrize(

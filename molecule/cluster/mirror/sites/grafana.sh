@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # top, work and the like are from lib.sh, which reads description
 # apt.grafana.com and rpm.grafana.com: Grafana, which is a stand-in in Grafana's packaging. Both sign their lists, and rpm.grafana.com its packages too.
 grafana_standin=/standins/grafana
-grafana_pinned=13.2.3 grafana_newer=13.3.0
+grafana_pinned=13.2.3 grafana_newer=13.3.0 grafana_older=13.2.1
 
 stage_grafana() {  # version packaging environment-file
   stage
@@ -35,5 +35,6 @@ grafana_lists() {
 description='a stand-in'
 grafana_packages "$grafana_pinned"
 grafana_packages "$grafana_newer"
+grafana_packages "$grafana_older"
 grafana_lists
 pin grafana "$(jq -nc --arg version "$grafana_pinned" --arg newer "$grafana_newer" '{$version, $newer}')"
