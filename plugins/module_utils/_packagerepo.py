@@ -8,6 +8,7 @@ import glob
 import http.client
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import time
@@ -294,6 +295,20 @@ def _fetch_key(request: Request, allowed: list[str]) -> tuple[bytes, list[str]]:
     return key, found
 
 
+def _renew_key(request: Request, path: str, allowed: list[str], complaint: str) -> None:
+    """Put the key in place anew whose expiry its owner has extended; raise the complaint where that is no remedy."""
+    try:
+        key, _found = _fetch_key(request, allowed)
+    except RepositoryError as error:
+        raise RepositoryError(f"{complaint}; its key could not be fetched anew: {error}") from error
+    if key == _read(path):
+        raise RepositoryError(f"{complaint}; its key was fetched anew, and is the same")
+    _write(path, key)
+    # dnf never reads a key again whose id it has in this keyring.
+    for ring in glob.glob(at(f"/var/cache/dnf/{glob.escape(request.name)}-*/pubring")):
+        shutil.rmtree(ring)
+
+
 def _same_place(left: str, right: str) -> bool:
     return left.rstrip("/").lower() == right.rstrip("/").lower()
 
@@ -484,6 +499,7 @@ def apply(request: Request) -> Outcome:
     text = source_text(request, url, places.key)
 
     key, found = _known_key(places.key, allowed)
+    fetched = not found
     # apt drops its privileges before it reads the key, so the file's mode counts too.
     if not found or _differs(places.key, _as_read(key, request.format)):
         actions.append("installed-key")
@@ -506,7 +522,14 @@ def apply(request: Request) -> Outcome:
     reads = request.refresh != "never" and request.enabled
     refresh_due = reads and (changed or not _lists_are_there(request, url))
     if (refresh_due or (reads and request.refresh == "always")) and not request.check:
-        refresh(request, text)
+        try:
+            refresh(request, text)
+        except RepositoryError as error:
+            if fetched or not re.search(r"gpg|signature|EXPKEYSIG", str(error), re.IGNORECASE):
+                raise
+            _renew_key(request, places.key, allowed, str(error))
+            actions = ["installed-key"]
+            refresh(request, text)
     if changed:
         actions.append("wrote")
         if not request.check:

@@ -65,7 +65,8 @@ options:
   key_url:
     description:
       - Address of the public key, armored or not. Needed for O(state=present).
-      - Nothing is downloaded while the key on disk has the right fingerprint.
+      - Nothing is downloaded while the key on disk has the right fingerprint, unless the repository's signature cannot
+        be verified with it. Then it is fetched once more, as its owner may have extended its expiry.
     type: str
   key_fingerprints:
     description:

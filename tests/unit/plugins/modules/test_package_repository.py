@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import http.server
+import subprocess
 import threading
 
 import pytest
@@ -254,6 +255,103 @@ def test_a_key_on_disk_is_kept_replaced_or_converted(host, repo):
     (host.root / path.lstrip("/")).chmod(0o600)
     assert host.run()["actions"] == ["installed-key"]
     assert len(host.site.asked) == 3
+
+
+# As apt says it of InRelease, and dnf of repomd.xml.asc. A key that dnf has in its own keyring it never reads again.
+APT_GET_THAT_CHECKS = """#!/bin/sh
+echo "$0 $*" >> "{home}/calls"
+cmp -s "{home}/root/etc/apt/keyrings/demo.gpg" "{home}/expired" || exit 0
+echo "Err:1 http://x stable InRelease"
+echo "  The following signatures were invalid: EXPKEYSIG 963FA27710458545 Demo <demo@example.com>"
+echo "W: GPG error: http://x stable InRelease: The following signatures were invalid: EXPKEYSIG 963FA27710458545"
+echo "E: The repository 'http://x stable InRelease' is not signed."
+exit 100
+"""
+DNF_THAT_CHECKS = """#!/bin/sh
+echo "$0 $*" >> "{home}/calls"
+ring="{home}/root/var/cache/dnf/demo-0123456789abcdef/pubring"
+mkdir -p "$ring"
+[ -e "$ring/demo" ] || cp "{home}/root/etc/pki/rpm-gpg/RPM-GPG-KEY-demo" "$ring/demo"
+cmp -s "$ring/demo" "{home}/expired" || exit 0
+echo "Error: Failed to download metadata for repo 'demo': \\
+repomd.xml GPG signature verification error: Bad GPG signature"
+exit 1
+"""
+
+
+@pytest.fixture
+def extended(host):
+    """A key whose owner has extended its expiry: the one on disk has expired, and the site has the new one."""
+    home = host.home / "gpg"
+    home.mkdir(mode=0o700)
+
+    def gpg(*words):
+        line = ["gpg", "--homedir", str(home), "--batch", "--quiet", "--passphrase", "", *words]
+        return subprocess.run(line, check=True, capture_output=True).stdout
+
+    def key():
+        return gpg("--armor", "--export", "demo@example.com")
+
+    gpg("--faked-system-time", "20240101T000000!", "--quick-generate-key", "demo@example.com", "ed25519", "sign", "1y")
+    expired = key()
+    [fingerprint] = _openpgp.fingerprints(expired)
+    gpg("--faked-system-time", "20240601T000000!", "--quick-set-expire", fingerprint, "10y")
+    host.site.pages["/mirror/apt.example.com/one.asc"] = new = key()
+    assert new != expired
+    yield fingerprint, expired, new
+    subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=True)
+
+
+def program(host, name, text):
+    (host.home / "bin" / name).write_text(text.format(home=host.home))
+
+
+def test_apt_gets_a_key_anew_whose_expiry_was_extended(host, extended):
+    fingerprint, expired, new = extended
+    program(host, "apt-get", APT_GET_THAT_CHECKS)
+    apt_lists(host)
+    (host.home / "expired").write_bytes(_openpgp.dearmor(expired))
+    path = host.put("/etc/apt/keyrings/demo.gpg", _openpgp.dearmor(expired))
+    result = host.run(key_fingerprints=[fingerprint])
+    assert result["actions"] == ["installed-key", "wrote", "refreshed"]
+    assert path.read_bytes() == _openpgp.dearmor(new)
+    assert len(host.calls()) == 2
+    assert host.run(key_fingerprints=[fingerprint], refresh="always")["changed"] is False
+    assert len(host.site.asked) == 1
+
+
+def test_dnf_gets_a_key_anew_whose_expiry_was_extended(host, extended):
+    fingerprint, expired, new = extended
+    program(host, "dnf", DNF_THAT_CHECKS)
+    (host.home / "expired").write_bytes(expired)
+    path = host.put("/etc/pki/rpm-gpg/RPM-GPG-KEY-demo", expired)
+    result = host.run("dnf", key_fingerprints=[fingerprint])
+    assert result["actions"] == ["installed-key", "wrote", "refreshed"]
+    assert path.read_bytes() == new
+
+
+def test_a_key_that_has_not_changed_is_not_taken_for_a_remedy(host, extended):
+    fingerprint, expired, _new = extended
+    program(host, "apt-get", APT_GET_THAT_CHECKS)
+    (host.home / "expired").write_bytes(_openpgp.dearmor(expired))
+    host.put("/etc/apt/keyrings/demo.gpg", _openpgp.dearmor(expired))
+    host.site.pages["/mirror/apt.example.com/one.asc"] = expired
+    failed = host.run(key_fingerprints=[fingerprint])
+    assert failed["msg"].startswith("url: apt-get cannot use demo: W: GPG error: ")
+    assert failed["msg"].endswith("it was not added; its key was fetched anew, and is the same")
+    assert len(host.calls()) == 1
+    host.site.pages["/mirror/apt.example.com/one.asc"] = 404
+    failed = host.run(key_fingerprints=[fingerprint])
+    assert "EXPKEYSIG" in failed["msg"]
+    assert "its key could not be fetched anew: key_url: " in failed["msg"]
+
+
+def test_a_repository_that_cannot_be_reached_is_no_reason_to_fetch_its_key(host):
+    apt_lists(host)
+    host.run()
+    host.says("E: Failed to fetch http://x/InRelease  Could not connect\n")
+    assert "Could not connect" in host.run(refresh="always")["msg"]
+    assert len(host.site.asked) == 1
 
 
 def test_a_key_s_diff_shows_fingerprints(host, repo):
