@@ -21,7 +21,9 @@ from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_e
 from ansible_collections.pcluster.postboot.plugins.module_utils import _node_software, _run, _run_holds
 
 RECORDS = "packages"  # below _run.STATE_DIR
+SECONDS: float = 3600  # within which a program has to end, beside the time for which it waits for others
 _BUSY = re.compile(r"could not get lock|unable to acquire|transaction lock|another process|is locked by", re.IGNORECASE)
+_NO_MATCH = re.compile(r"(no|unable to find a) match", re.IGNORECASE)
 _LACKING = "unable to locate|no installation candidate|not installable|nothing provides|(no|unable to find a) match"
 # What apt and dnf say when what they know of their repositories may be too old, or not there.
 _STALE = re.compile(f"{_LACKING}|unable to fetch|held broken|not found|404", re.IGNORECASE)
@@ -171,7 +173,7 @@ def _run_tool(argv: Sequence[str], request: Request) -> subprocess.CompletedProc
     """Run apt, dpkg or dnf, again and again while another one is at work."""
     # needrestart would restart services, slurmd among them, under whatever runs in them.
     quiet = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C", "NEEDRESTART_SUSPEND": "1"}
-    deadline = time.monotonic() + request.lock_timeout
+    deadline, limit = time.monotonic() + request.lock_timeout, request.lock_timeout + SECONDS
     while True:
         try:
             done = subprocess.run(
@@ -180,9 +182,15 @@ def _run_tool(argv: Sequence[str], request: Request) -> subprocess.CompletedProc
                 capture_output=True,
                 encoding="utf-8",
                 errors="replace",
+                timeout=limit,
                 check=False,
                 env={**os.environ, **quiet},
             )
+        except subprocess.TimeoutExpired as error:
+            raise PackagesError(
+                f"'{argv[0]}' did not end within {limit:g} s, and was stopped; see with 'ps -ef' which package's "
+                "script it waited for, and run this again"
+            ) from error
         except FileNotFoundError as error:
             raise PackagesError(f"the program {argv[0]} is not there; is manager {request.manager!r} right?") from error
         if not done.returncode or not _BUSY.search(done.stderr) or time.monotonic() >= deadline:
@@ -220,23 +228,23 @@ def _listed(request: Request, target: str) -> dict[str, str]:
     }
 
 
-def _specs(request: Request, target: str) -> list[str]:
-    """Return the packages as apt or dnf wants them written."""
+def _specs(request: Request, target: str, longer: bool = False) -> list[str]:
+    """Return the packages as apt or dnf wants them written; with `longer`, for versions that have more parts."""
     if request.files:
         return list(request.files)
     if not target:
         return list(request.packages)
     whole = re.match(r"\d+\.\d+\.\d", target)
     if request.manager == "dnf":
-        return [f"{name}-{target}{'' if whole else '.*'}" for name in request.packages]
+        return [f"{name}-{target}{'' if whole and not longer else '.*'}" for name in request.packages]
     # What is not listed is left to apt to tell.
     listed = _listed(request, target)
     return [f"{name}={listed.get(name, target + ('-*' if whole else '.*'))}" for name in request.packages]
 
 
-def _commands(request: Request, decided: Plan, leaving: Sequence[str] = ()) -> list[str]:
+def _commands(request: Request, decided: Plan, leaving: Sequence[str] = (), longer: bool = False) -> list[str]:
     """Return the command line that installs; where packages have to leave, that which downloads what replaces them."""
-    specs = [*_specs(request, decided.version), *request.extra]
+    specs = [*_specs(request, decided.version, longer), *request.extra]
     if leaving and request.manager == "dnf":
         flags = ["--setopt=install_weak_deps=False", "--setopt=exit_on_lock=True", "--allowerasing", "--downloadonly"]
         return ["dnf", "-y", "-q", *flags, "install", *specs]
@@ -292,6 +300,10 @@ def _perform(request: Request, decided: Plan, leaving: Sequence[str] = ()) -> No
         else:
             argv.insert(1, "--refresh")
         done = _run_tool(argv, request)
+        if done.returncode and request.manager == "dnf" and _NO_MATCH.search(done.stderr):
+            # To dnf 4.8.4 is not 4.8.4.3955; apt is told what is listed.
+            longer = _run_tool(_commands(request, decided, leaving, longer=True), request)
+            done = done if longer.returncode else longer
     if done.returncode:
         raise PackagesError(f"{argv[0]} could not install {' '.join(_specs(request, decided.version))}: {_said(done)}")
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -315,6 +316,40 @@ def test_dnf(node: Node) -> None:
     (node.top / "rpms.after").write_text("kit\t1.20.0\nkit-base\t1.20.0\n")
     assert node(manager="dnf", version="1.20.0", hold=True)["version"] == "1.20.0"
     assert conf.read_text() == "[main]\ngpgcheck=1\nexcludepkgs=kit kit-base\n"
+
+
+def test_dnf_finds_a_version_that_has_more_parts(node: Node) -> None:
+    """NVIDIA's rpm of exporter 4.8.4 is 4.8.4.3955, which is neither 4.8.4 to dnf nor asked for by 4.8.40's pattern."""
+    (node.top / "rpms").write_text("")
+    (node.top / "rpms.after").write_text("kit\t1.19.1.3955\nkit-base\t1.19.1.3955\n")
+    (node.top / "bin/dnf").write_text(
+        f'#!/bin/sh\necho dnf $* >> {node.top}/calls\ncase "$*" in *"kit-1.19.1.* kit-base-1.19.1.*") '
+        f"cp {node.top}/rpms.after {node.top}/rpms;; *) echo 'Error: Unable to find a match: kit' >&2; exit 1;; esac"
+    )
+    found = node(manager="dnf", version="1.19.1")
+    assert (found["changed"], found["version"]) == (True, "1.19.1.3955")
+    assert [call.rpartition(" install ")[2] for call in node.calls("dnf")] == [
+        "kit-1.19.1 kit-base-1.19.1",
+        "kit-1.19.1 kit-base-1.19.1",
+        "kit-1.19.1.* kit-base-1.19.1.*",
+    ]
+    assert not node(manager="dnf", version="1.19.1")["due"]
+
+
+@pytest.mark.parametrize("manager", ["apt", "dnf"])
+def test_a_package_manager_that_hangs_is_one_line(node: Node, monkeypatch: pytest.MonkeyPatch, manager: str) -> None:
+    monkeypatch.setattr(_packages, "SECONDS", 0.3)
+    (node.top / "rpms").write_text("")
+    program = {"apt": "apt-get", "dnf": "dnf"}[manager]
+    # A package's script that waits for an answer, and holds what it was given to write to.
+    (node.top / f"bin/{program}").write_text(f"#!/bin/sh\nsleep 60 & echo $! > {node.top}/script; wait\n")
+    failed = node(manager=manager, version="1.19.1", lock_timeout=0)
+    os.kill(int((node.top / "script").read_text()), signal.SIGKILL)
+    assert failed["msg"] == (
+        f"'{program}' did not end within 0.3 s, and was stopped; see with 'ps -ef' which package's script it waited "
+        "for, and run this again"
+    )
+    assert node.record() == {"version": "1.19.1", "done": False}
 
 
 def test_apt_is_told_of_an_epoch(node: Node) -> None:
