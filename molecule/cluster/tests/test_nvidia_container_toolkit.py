@@ -76,6 +76,19 @@ def test_a_container_has_the_gpus_that_it_asks_for(gpu: Host, image: str) -> Non
     assert not [name for name in gpu.check_output(f"docker run --rm {image} /bin/ls /dev").split() if "nvidia" in name]
 
 
+@pytest.mark.long
+def test_gpus_by_dockers_own_flag(gpu: Host, image: str) -> None:
+    """By the hook, as the sandbox's Docker is older than 29.2. It refuses a container of the runtime's CDI modes."""
+    ls = f"docker run --rm --gpus all {image} /bin/ls /dev"
+    assert {"nvidia0", "nvidia7", "nvidiactl"} <= set(gpu.check_output(ls).split())
+    toml = "/etc/nvidia-container-runtime/config.toml"
+    gpu.check_output(f"cp -p {toml} /root/toml && sed -i 's/^mode = .*/mode = \"cdi\"/' {toml}")
+    try:
+        assert "specifying the docker --gpus flag) is not supported" in gpu.run(ls).stderr
+    finally:
+        gpu.check_output(f"mv /root/toml {toml}")
+
+
 def test_docker_knows_the_runtime_and_kept_its_own_settings(gpu: Host) -> None:
     assert "nvidia" in json.loads(gpu.check_output("docker info --format '{{json .Runtimes}}'"))
     assert gpu.check_output("docker info --format '{{.DefaultRuntime}}'") == "runc"

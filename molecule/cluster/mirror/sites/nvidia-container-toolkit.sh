@@ -19,9 +19,9 @@ nvidia_package() {  # name version dependencies in deb's words, and in rpm's
 }
 
 nvidia_toolkit() {  # version
-  local units=usr/lib/systemd/system
-  # Until 1.20 the units were configuration files.
-  [ "$1" = "$nvidia_newer" ] || units=etc/systemd/system
+  local units=etc/systemd/system script=units_to_1_19.sh
+  # From 1.20 on the units are no configuration files.
+  [ "$1" != "$nvidia_newer" ] || units=usr/lib/systemd/system script=units_from_1_20.sh
   stage_nothing libnvidia-container1; nvidia_package libnvidia-container1 "$1" libc6 ""
   stage_nvidia "$1" nvidia-container-cli
   nvidia_package libnvidia-container-tools "$1" "libc6, libnvidia-container1 (>= $1-1)" "libnvidia-container1 >= $1-1"
@@ -29,7 +29,7 @@ nvidia_toolkit() {  # version
   mkdir -p "$work/stage/$units" "$work/stage/etc/nvidia-container-toolkit"
   cp "$nvidia_standin"/*.service "$nvidia_standin"/*.path "$work/stage/$units/"
   cp "$nvidia_standin"/*.env "$work/stage/etc/nvidia-container-toolkit/"
-  after_install "$([ "$1" != "$nvidia_newer" ] || cat "$nvidia_standin/forget_units.sh")" "$(cat "$nvidia_standin/enable_units.sh")"
+  after_install "$(cat "$nvidia_standin/$script")"
   nvidia_package nvidia-container-toolkit-base "$1" "" ""
   stage_nvidia "$1" nvidia-container-runtime-hook
   after_install 'ln -sf /usr/bin/nvidia-container-runtime-hook /usr/bin/nvidia-container-toolkit'

@@ -15,5 +15,16 @@ words = [word.partition("=") for word in config["process"].get("env") or []]
 wanted = [value for name, _, value in words if name == "NVIDIA_VISIBLE_DEVICES"]
 print(os.path.join(bundle, config["root"]["path"]), (wanted or ["void"])[-1] or "void")' "$bundle")
 [ "$wanted" = void ] && exit 0
+toml=/etc/nvidia-container-runtime/config.toml
+[ -e "$toml" ] || toml=/dev/null
+mode=$(sed -n '/^\[nvidia-container-runtime\]/,/^\[nvidia-container-runtime\./s/^mode = "\(.*\)"/\1/p' "$toml")
+case ${mode:-auto} in
+  auto | legacy) ;;
+  *)
+    echo "invoking the NVIDIA Container Runtime Hook directly (e.g. specifying the docker --gpus flag) is not supported. Please use the NVIDIA" \
+      "Container Runtime (e.g. specify the --runtime=nvidia flag) instead" >&2
+    exit 2
+    ;;
+esac
 [ "$wanted" = none ] || set -- --device="$wanted"
 exec nvidia-container-cli --load-kmods configure --pid="$pid" "$@" "$root"
