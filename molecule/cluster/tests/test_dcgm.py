@@ -196,7 +196,7 @@ def test_the_amis_own_dcgm_stays_and_gets_the_module_without_which_older_gpus_ar
 def test_a_module_that_cannot_be_had_costs_profiling_alone(gpu: Host, play: Play) -> None:
     gpu.check_output("systemctl stop nvidia-dcgm")
     done = play(*TAGS, "-e", "dcgm_base_url=http://none.example")
-    assert f"failed on {NODE}: dcgm: NVIDIA's repository is there: key_url: http://mirror/none.example/" in said(done)
+    assert f"failed on {NODE}: dcgm: Add NVIDIA's repository: key_url: http://mirror/none.example/" in said(done)
     assert gpu.service("nvidia-dcgm").is_running
     assert "8 GPUs with 38 of 54 metrics, none of them of profiling (DCGM_FI_PROF_*)" in said(done)
 
