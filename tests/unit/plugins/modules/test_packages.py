@@ -157,6 +157,27 @@ def test_the_beginning_of_a_version_means_one_that_is_new_enough(node: Node) -> 
     assert not node(check=True, version="1.19")["due"]
 
 
+@pytest.mark.parametrize(
+    ("version", "wanted", "minimum", "good"),
+    [
+        ("1.19.1", "", "", True),
+        ("1.19.0", "", "1.19.1", False),
+        ("1.20.0", "", "1.19.1", True),
+        ("4.8.4.3955", "", "4.8.2", True),
+        ("13.10.0", "", "13.2.2", True),
+        ("1.19.0", "1.19", "1.19.1", False),
+        ("1.19.0", "1.19.0", "1.19.1", True),
+        ("1.18.2", "1.18", "1.19.1", True),
+        ("1.19.1", "1.20", "1.19.1", False),
+        ("4.5.1", "4.5", "4.5", True),
+    ],
+)
+def test_a_minimum_counts_unless_something_older_is_asked_for(
+    version: str, wanted: str, minimum: str, good: bool
+) -> None:
+    assert _packages.meets(version, wanted, minimum) is good
+
+
 def test_a_flaw_that_is_asked_for_stays_and_is_told(node: Node) -> None:
     node.has(stanza("kit", "1.18.2"), stanza("kit-base", "1.18.2"))
     args = {"fresh_version": "1.19.1", "minimum_version": "1.19.1", "flaw": "CVE-2026-24260"}
