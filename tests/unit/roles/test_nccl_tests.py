@@ -205,8 +205,10 @@ class Cluster:
 
 # srun prints what nccl-tests would, with a bandwidth that some settings change.
 SRUN = """
-echo "NVLS=${{NCCL_NVLS_ENABLE-}} TUNER=${{NCCL_TUNER_PLUGIN-}} SHARED=${{NCCL_SHARED-}} $*" >> {top}/calls
-[ ! -e {top}/fails ] || {{ echo "srun: error: n2: task 9: Killed"; exit 137; }}
+mpi="PML=${{OMPI_MCA_pml-}} BTL=${{OMPI_MCA_btl-}} NOT=${{OMPI_MCA_btl_tcp_if_exclude-}} GDS=${{PMIX_MCA_gds-}}"
+echo "NVLS=${{NCCL_NVLS_ENABLE-}} TUNER=${{NCCL_TUNER_PLUGIN-}} SHARED=${{NCCL_SHARED-}} $mpi $*" >> {top}/calls
+# A file of that name has what the calls that fail have in them; an empty one has all fail.
+[ ! -e {top}/fails ] || [[ "$(tail -n 1 {top}/calls)" != *"$(cat {top}/fails)"* ]] || {{ echo "srun: error: n2: task 9: Killed"; exit 137; }}
 busbw=400 wrong=$(cat {top}/wrong 2> /dev/null || echo 0)
 case "$NCCL_NVLS_ENABLE" in 0) busbw=300 ;; esac
 case "$*" in *"-R 1"*) busbw=450 ;; esac
@@ -218,6 +220,11 @@ for size in $(cat {top}/sizes); do
   echo "$size $size float sum -1 500.00 200.00 $busbw.00 0 501.00 201.00 $((busbw + 1)).00 $wrong"
 done
 """
+
+
+# What ldd prints of a program that was built with the EFA installer's Open MPI.
+LDD = r"""printf '\t%s\n' 'linux-vdso.so.1 (0x00007ffc0)' 'libmpi.so.40 => /opt/amazon/openmpi/lib/libmpi.so.40 (0x00007f1)' \
+  'libopen-pal.so.40 => /opt/amazon/openmpi/lib/libopen-pal.so.40 (0x00007f2)' 'libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f3)'"""  # noqa: E501
 
 
 @pytest.fixture
@@ -264,18 +271,65 @@ def test_nothing_is_forced_upon_a_job(cluster: Cluster, name: str) -> None:
 def test_every_job_ends_well(cluster: Cluster, name: str) -> None:
     (cluster.shared / "containers/nvcr.io_nvidia_pytorch-24.01-py3.sqsh").write_text("")
     (cluster.shared / "containers/nvcr.io_nvidia_pytorch-26.09-py3.sqsh").write_text("")
-    done = cluster.job(name)
+    cluster.program("ldd", LDD)
+    done = cluster.job(name, OPAL_PREFIX="/opt/hpcx/ompi")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].endswith(": done")
     assert "Selected provider is efa, fabric is efa (found 32 nics)" in done.stdout
     assert {row[-1] for row in table(done)} == {"0"}
     assert all("--ntasks-per-node=8 --mpi=pmix" in call and "--cpus-per-task=24" in call for call in cluster.calls())
+    # Slurm does not know which GPU is near which core, so it binds nothing.
+    assert all("--cpu-bind=none" in call for call in cluster.calls())
+    program = f"{cluster.shared}/nccl-tests/current-cuda13-x86_64/bin/"
     if "container" in name:
         image = f"--container-image={cluster.shared}/containers/nvcr.io_nvidia_pytorch-26.09-py3.sqsh"
-        mounts = f"--container-mounts={cluster.shared}/nccl-tests:{cluster.shared}/nccl-tests"
-        assert all(f"{image} {mounts} " in call and "SHARED=1" in call for call in cluster.calls())
+        mounts = f"{cluster.shared}/nccl-tests:{cluster.shared}/nccl-tests,/opt/amazon/openmpi:/opt/amazon/openmpi"
+        assert all(f"{image} --container-mounts={mounts} " in call for call in cluster.calls())
+        assert all("SHARED=1" in call for call in cluster.calls())
+        # An image's own Open MPI says where its parts are, and the mounted one is not to take those.
+        assert all(f" sh -c unset OPAL_PREFIX; exec \"$0\" \"$@\" {program}" in call for call in cluster.calls())
     else:
-        assert not [call for call in cluster.calls() if "container" in call]
+        assert not [call for call in cluster.calls() if "container" in call or "OPAL_PREFIX" in call]
+
+
+def test_mpi_connects_over_no_interface_that_docker_has(cluster: Cluster) -> None:
+    """Docker's bridge has the same address on every node, where Open MPI would wait for ever."""
+    cluster.job("phase2-multinode.sbatch")
+    assert all("PML=^cm,ucx BTL=tcp,self NOT=lo,docker0 GDS=hash " in call for call in cluster.calls())
+    # Whoever names interfaces knows better. Open MPI refuses both.
+    (cluster.top / "calls").unlink()
+    cluster.job("phase2-multinode.sbatch", OMPI_MCA_btl_tcp_if_include="eth0")
+    assert all("BTL=tcp,self NOT= GDS=hash " in call for call in cluster.calls())
+    (cluster.top / "calls").unlink()
+    cluster.job("phase2-multinode.sbatch", OMPI_MCA_btl_tcp_if_exclude="lo,br0")
+    assert all("NOT=lo,br0 " in call for call in cluster.calls())
+
+
+def test_no_test_lasts_for_ever(cluster: Cluster) -> None:
+    cluster.job("phase2-multinode.sbatch")
+    first, *others = cluster.calls()
+    assert " --time=10 " in first
+    assert all(" --time=60 " in call for call in others)
+    (cluster.top / "calls").unlink()
+    cluster.job("phase2-multinode.sbatch", STEP_MINUTES="5")
+    assert all(" --time=5 " in call for call in cluster.calls())
+
+
+@pytest.mark.parametrize("name", [name for name in JOBS if "phase1" not in name])
+def test_where_nccl_does_not_start_between_the_nodes_nothing_more_is_tried(cluster: Cluster, name: str) -> None:
+    (cluster.top / "fails").write_text("")
+    done = cluster.job(name, CONTAINER_IMAGE="docker://x")
+    assert done.returncode == 1
+    assert len(cluster.calls()) == 1
+    assert "# NCCL did not start: srun: error: n2: task 9: Killed" in done.stdout
+    assert done.stdout.splitlines()[-1].endswith(": FAILED")
+
+
+def test_one_node_that_does_not_start_is_found_by_phase_1(cluster: Cluster) -> None:
+    (cluster.top / "fails").write_text("")
+    done = cluster.job("phase1-baseline.sbatch")
+    assert done.returncode == 1
+    assert "# n2: sendrecv_perf ended with 137" in done.stdout
 
 
 def test_phase_1_measures_each_node_by_itself(cluster: Cluster) -> None:
@@ -310,11 +364,14 @@ def test_what_goes_wrong_is_said_at_the_end(cluster: Cluster) -> None:
     assert done.returncode == 1
     assert "# n1: all_reduce_perf gave 6 wrong values: a GPU, a link or the memory is broken" in done.stdout
     assert done.stdout.splitlines()[-1].endswith(": FAILED")
-    (cluster.top / "fails").write_text("")
+    (cluster.top / "wrong").unlink()
     done = cluster.job("phase4-optimization.sbatch", NCCL_ALGO="Ring")
-    assert done.returncode == 1
-    assert "# default: all_reduce_perf ended with 137" in done.stdout
+    assert done.returncode == 0
     assert "# WARNING: NCCL_ALGO=Ring switches off NVLS" in done.stdout
+    (cluster.top / "fails").write_text("NVLS=0")
+    done = cluster.job("phase4-optimization.sbatch")
+    assert done.returncode == 1
+    assert "# nvls-off: all_reduce_perf ended with 137" in done.stdout
     (cluster.top / "fails").unlink()
     (cluster.top / "sockets").write_text("")
     assert "# EFA is not used between the nodes" in cluster.job("phase3-workload.sbatch").stdout
