@@ -164,7 +164,7 @@ def test_a_source_is_compiled_for_the_gpus_that_are_named(variables: Variables) 
         ({"nccl_method": "source", "nccl_cuda_architectures": []}, "nccl_cuda_architectures: found none"),
         (
             {"nccl_method": "source", "cuda": "12.6.3"},
-            "nccl_cuda_architectures: found 80, 90, 100; needed: less than 100 for CUDA 12.6.3, or CUDA 12.8",
+            "nccl_cuda_architectures: found 75, 80, 90, 100; needed: less than 100 for CUDA 12.6.3, or CUDA 12.8",
         ),
     ],
 )

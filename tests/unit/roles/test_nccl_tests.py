@@ -85,11 +85,11 @@ def test_which_nodes_have_to_do_with_it(variables: Variables, kind: str, given: 
 @pytest.mark.parametrize(
     ("cuda", "major", "architectures"),
     [
-        ("13.0.2", "13", [80, 90, 100]),
-        ("12.8", "12", [80, 90, 100]),
-        ("12.4.1", "12", [80, 90]),
-        (None, "13", [80, 90, 100]),
-        ("unknown", "13", [80, 90, 100]),
+        ("13.0.2", "13", [75, 80, 90, 100]),
+        ("12.8", "12", [75, 80, 90, 100]),
+        ("12.4.1", "12", [75, 80, 90]),
+        (None, "13", [75, 80, 90, 100]),
+        ("unknown", "13", [75, 80, 90, 100]),
     ],
 )
 def test_for_which_cuda_it_is_built(variables: Variables, cuda: str, major: str, architectures: list[int]) -> None:
