@@ -160,6 +160,7 @@ def test_a_source_is_compiled_for_the_gpus_that_are_named(variables: Variables) 
         ({"nccl_cuda": 11}, "nccl_cuda: found 11; needed: 12 or 13"),
         ({"nccl_dir": "/fsx/a b"}, "nccl_dir: found /fsx/a b; needed: an absolute path"),
         ({"aws_ofi_nccl_dir": "x"}, "aws_ofi_nccl_dir: found x; needed: an absolute path"),
+        ({"nccl_mpi_exclude": "lo docker0"}, "nccl_mpi_exclude: found lo docker0; needed: names of interfaces or networks"),
         ({"common_shared_dir": "/mnt"}, "common_shared_dir: found /mnt, which is on the disk of this node itself"),
         ({"nccl_method": "source", "nccl_cuda_architectures": []}, "nccl_cuda_architectures: found none"),
         (
@@ -388,6 +389,24 @@ def test_a_login_starts_only_two_programs_for_it(shared: Callable[..., Path], tm
     for name in (shell, "env", "sh", "timeout"):
         (programs / name).symlink_to(shutil.which(name) or name)
     assert sourced(folder, shell, PATH=str(programs))["NCCL_HOME"] == f"{folder}/{NCCL}"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_open_mpi_leaves_out_what_docker_has_on_every_node(shared: Callable[..., Path], shell: str) -> None:
+    folder = shared()
+    name = "OMPI_MCA_btl_tcp_if_exclude"
+    assert sourced(folder, shell)[name] == "lo,docker0"
+    assert sourced(folder, shell, **{name: "lo,br0"})[name] == "lo,br0"
+    # Who names interfaces leaves out the others; Open MPI aborts where both are set.
+    assert name not in sourced(folder, shell, OMPI_MCA_btl_tcp_if_include="eth0")
+    (folder / NCCL).rename(folder / "nccl/other")
+    assert sourced(folder, shell)[name] == "lo,docker0"
+
+
+def test_open_mpi_is_left_alone_where_that_is_wanted(variables: Variables, repo: Path) -> None:
+    text = (repo / "roles/nccl/templates/setup-nccl-env.sh.j2").read_text()
+    assert "OMPI_" in variables()(text)
+    assert "OMPI_" not in variables(nccl_mpi_exclude="")(text)
 
 
 # What a container gets
