@@ -38,6 +38,8 @@ apt-get download -qq -o APT::Sandbox::User=root docker.io containerd runc tini l
 # libfabric with its headers, and what it needs that a node has not.
 apt-cache depends --recurse --important libfabric1 | grep -oE '^(ibverbs-providers|lib(fabric1|ibverbs1|rdmacm1|psm2-2|psm-infinipath1|nl(-route)?-3-200)(t64)?)$' | sort -u |
   xargs apt-get download -qq -o APT::Sandbox::User=root libfabric-dev
+apt-cache depends --important libopenmpi-dev | grep -oE '(libopenmpi[0-9][0-9t]*|openmpi-common)$' | sort -u |
+  xargs apt-get download -qq -o APT::Sandbox::User=root libopenmpi-dev
 podman run --rm --network none --volume "$work/debs:/debs:ro" --volume "$mirror:/srv/mirror" --volume "$here:/mirror:ro" \
   --volume "$here/../standins:/standins:ro" --volume "$downloads:/downloads:ro" --volume "$key:/signing-key" "$image" bash /mirror/fill.sh
 echo "$stamp" > "$mirror/.stamp"

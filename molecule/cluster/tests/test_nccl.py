@@ -26,6 +26,20 @@ WITHOUT = ["cpu-st-c5-1", "el-cpu-st-c5-1"]
 IMAGE = "/fsx/containers/test-nccl.sqsh"
 CUDA = "/usr/local/test-cuda"
 ONE = ("--tags", "nccl", "--limit", f"head,login,{GPU}")
+MPI = "/fsx/test-openmpi"
+# Each rank tells all others one number, over MPI.
+RANKS = """#include <mpi.h>
+#include <stdio.h>
+int main(int count, char **words) {
+  int rank, size, one = 1, sum = 0;
+  MPI_Init(&count, &words);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  if (!rank) printf("%d of %d\\n", sum, size);
+  return MPI_Finalize();
+}
+"""
 # What a program finds: NCCL's version, and what NCCL itself has set from /etc/nccl.conf once it is asked for anything.
 PROBE = """import ctypes
 nccl, libc = ctypes.CDLL("libnccl.so.2"), ctypes.CDLL(None)
@@ -65,6 +79,23 @@ def image(on: On) -> Iterator[str]:
     )
     yield IMAGE
     on("head").run(f"rm -f {IMAGE}")
+
+
+@pytest.fixture(scope="module")
+def over_mpi(on: On) -> Iterator[str]:
+    """A command that runs four ranks on two nodes: the distribution's Open MPI, started by Slurm's PMIx."""
+    libraries = f"{MPI}/lib/{os.uname().machine}-linux-gnu"
+    on("head").check_output(
+        f"mkdir {MPI} && curl -sf http://mirror/sandbox/openmpi.tar.gz | tar xz -C {MPI} --strip-components=1 && "
+        f"printf %%s %s | gcc -x c - -o {MPI}/ranks -I{libraries}/openmpi/include -L{libraries}/openmpi/lib -lmpi "
+        "-Wl,--allow-shlib-undefined",
+        RANKS,
+    )
+    yield (
+        f"OPAL_PREFIX={MPI} LD_LIBRARY_PATH={libraries}/openmpi/lib:{libraries} PMIX_MCA_gds=hash "
+        f"srun --mpi=pmix -w {GPU},cpu-st-c5-1 --nodes=2 --ntasks-per-node=2 --overcommit {MPI}/ranks"
+    )
+    on("head").run(f"rm -rf {MPI}")
 
 
 @pytest.fixture
@@ -143,6 +174,23 @@ def test_a_container_has_it_when_its_job_says_so(on: On, image: str) -> None:
     assert "Read-only file system" in done.stderr
     done = as_user(on("login"), "alice", line)
     assert done.stdout.split() == ["/image/lib", "WARN"], done.stderr
+
+
+# Open MPI beside Docker
+
+
+def test_a_users_mpi_reaches_other_nodes_beside_docker(on: On, over_mpi: str) -> None:
+    for name in (GPU, "cpu-st-c5-1"):
+        assert " 172.17.0.1/16 " in on(name).check_output("ip -oneline address show docker0")
+    done = as_user(on("login"), "alice", over_mpi)
+    assert (done.rc, done.stdout) == (0, "4 of 4\n"), done.stderr
+
+
+@pytest.mark.long
+def test_without_its_setting_it_would_hang(on: On, over_mpi: str) -> None:
+    line = over_mpi.replace("srun", "timeout 20 srun")
+    done = as_user(on("login"), "alice", f"unset OMPI_MCA_btl_tcp_if_exclude; {line}")
+    assert (done.rc, done.stdout) == (124, ""), done.stderr
 
 
 # What goes wrong
