@@ -130,6 +130,8 @@ def test_the_pinned_version_is_the_default_one(repo: Path) -> None:
         ({"efa_sha256": {"noarch": ""}}, "efa_sha256['noarch'] is not set; needed: the 64 hexadecimal digits"),
         ({"efa_upgrades": True}, "efa_upgrades is no variable of role efa: did you mean efa_upgrade?"),
         ({"efa_signature_sha256": {"noarch": ""}}, ""),
+        # What public scripts call it with.
+        ({"efa_installer_options": ["--skip-kmod", "--skip-rdma-core", "--skip-plugin", "--build-ngc"]}, ""),
     ],
 )
 def test_mistakes_are_named_before_anything_is_touched(setting: dict[str, Any], says: str) -> None:

@@ -14,10 +14,10 @@ echo "= EFA Installer Version: $EFA_INSTALLER_VERSION ="
 echo
 
 usage='usage: efa_installer.sh [options]'
-long='debug-packages,uninstall,yes,no-verify,skip-limit-conf,skip-kmod,enable-gdr,minimal,mpi:,skip-mpi,check-signatures,disable-ngc,disable-build-ngc'
+long='debug-packages,uninstall,yes,no-verify,skip-limit-conf,skip-kmod,enable-gdr,minimal,mpi:,skip-mpi,check-signatures,disable-ngc,disable-build-ngc,build-ngc,skip-plugin,skip-rdma-core'
 arguments=$(getopt -o :duynlkgm --long "$long" -- "$@") || fail "$usage"
 eval set -- "$arguments"
-debug=no uninstall='' yes='' verify=yes limits=yes kmod=yes minimal='' mpi=all signatures=''
+debug=no uninstall='' yes='' verify=yes limits=yes kmod=yes minimal='' mpi=all signatures='' plugin=yes
 while [ $# -gt 0 ]; do
   case $1 in
     -d | --debug-packages) debug=yes ;;
@@ -30,6 +30,7 @@ while [ $# -gt 0 ]; do
     --mpi) mpi=$2; shift ;;
     --skip-mpi) mpi=none ;;
     --check-signatures) signatures=yes ;;
+    --skip-plugin) plugin='' ;;
   esac
   shift
 done
@@ -101,6 +102,7 @@ echo '== Installing EFA packages =='
 listed=() wanted=()
 for package in "$packages"/*."$kind"; do
   name=$(name_of "$package") version=$(version_of "$package")
+  if [ "$name" = libnccl-ofi ] && [ -z "$plugin" ]; then continue; fi
   case $name in
     efa) if [ -z "$kmod" ]; then continue; fi ;;
     efa-config) if [ -z "$limits" ]; then continue; fi ;;
