@@ -133,20 +133,32 @@ def _libraries(folders: list[str]) -> dict[str, str]:
     return found
 
 
-def _ldconfig(*arguments: str) -> str:
+def _done(argv: list[str], environment: Mapping[str, str], late: str) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end. What hangs ends with the words that are given."""
+    try:
+        return subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=TIMEOUT,
+            check=False,
+            env=environment,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NcclError(late) from error
+
+
+def _ldconfig(argument: str) -> str:
     program = shutil.which("ldconfig", path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]))
     if program is None:
         raise NcclError("ldconfig is not in /sbin, /usr/sbin or PATH; needed is the one of the C library")
-    done = subprocess.run(
-        [program, *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        timeout=TIMEOUT,
-        check=False,
-        env={**os.environ, "LC_ALL": "C"},
+    late = (
+        f"ldconfig {argument} did not end within {TIMEOUT} s; needed: file systems that answer, where "
+        f"{os.path.join(ETC, os.path.dirname(LINKER))} names folders of theirs"
     )
+    done = _done([program, argument], {**os.environ, "LC_ALL": "C"}, late)
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise NcclError(f"ldconfig ended with {done.returncode}: {said}")
@@ -171,19 +183,8 @@ def _strays(wanted: Mapping[str, str]) -> list[str]:
 def _loaded_version() -> str:
     """Return the version of the NCCL that a program without any settings loads."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("LD_")}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-c", _ASK, LIBRARY],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=TIMEOUT,
-            check=False,
-            env=clean,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise NcclError(f"{LIBRARY} did not load within {TIMEOUT} s; look at the shared file system") from error
+    late = f"{LIBRARY} did not load within {TIMEOUT} s; look at the shared file system"
+    done = _done([sys.executable, "-I", "-c", _ASK, LIBRARY], clean, late)
     if done.returncode:
         said = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
         raise NcclError(f"{LIBRARY} does not load on this node: {said}")

@@ -143,6 +143,20 @@ def test_another_file_that_comes_first_is_named(node: Node) -> None:
     )
 
 
+@pytest.mark.parametrize("hangs", ["-p", "-X"])
+def test_an_ldconfig_that_hangs_is_one_line(node: Node, monkeypatch: pytest.MonkeyPatch, hangs: str) -> None:
+    """It looks into each folder of its configuration, and one of them may be on a file system that does not answer."""
+    monkeypatch.setattr(_nccl_node, "TIMEOUT", 0.3)
+    program = node.top / "bin/ldconfig"
+    program.write_text(f'#!/bin/sh\n[ "$1" != {hangs} ] || exec sleep 60\n')
+    done = node()
+    assert done["failed"]
+    assert done["msg"] == (
+        f"ldconfig {hangs} did not end within 0.3 s; needed: file systems that answer, where {node.etc}/ld.so.conf.d "
+        "names folders of theirs"
+    )
+
+
 def test_a_plugin_is_found_where_there_is_one(node: Node) -> None:
     plugin = node.top / "fsx/aws-ofi-nccl/current/lib"
     node(plugins=[str(plugin)])
@@ -217,6 +231,14 @@ def test_the_version_is_asked_of_the_library_itself(tmp_path: Path, monkeypatch:
     )
     monkeypatch.setattr(_nccl_node, "LIBRARY", str(library))
     assert _nccl_node._loaded_version() == "2.32.3"
+    source = "#include <unistd.h>\nint ncclGetVersion(int *version) { *version = sleep(60); return 0; }"
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-x", "c", "-o", library, "-"], input=source, text=True, check=True, timeout=60
+    )
+    with monkeypatch.context() as hurried:
+        hurried.setattr(_nccl_node, "TIMEOUT", 0.3)
+        with pytest.raises(_nccl_node.NcclError, match=r"did not load within 0.3 s; look at the shared file system"):
+            _nccl_node._loaded_version()
     library.write_text("")
     with pytest.raises(_nccl_node.NcclError, match=r"does not load on this node: OSError: .*: file too short"):
         _nccl_node._loaded_version()
