@@ -34,6 +34,7 @@ class Request(NamedTuple):
     build: str = "auto"
     builder: bool = False
     buildable: bool = True
+    libraries: tuple[str, ...] = ()
 
 
 class Outcome(NamedTuple):
@@ -68,9 +69,10 @@ def version_of(library: str) -> str:
         return ""
 
 
-def refusal(library: str) -> str:
-    """Return why a process can not load a library with all that it needs; empty where it can."""
+def refusal(library: str, libraries: tuple[str, ...] = ()) -> str:
+    """Return why a process that looks into these folders too can not load a library with all that it needs."""
     line = [sys.executable, "-I", "-c", _LOAD, library]
+    folders = [os.environ.get("LD_LIBRARY_PATH", ""), *libraries]
     try:
         done = subprocess.run(
             line,
@@ -80,6 +82,7 @@ def refusal(library: str) -> str:
             errors="replace",
             timeout=TIMEOUT,
             check=False,
+            env={**os.environ, "LD_LIBRARY_PATH": ":".join(folder for folder in folders if folder)},
         )
     except subprocess.TimeoutExpired:
         return f"not within {TIMEOUT} s"
@@ -107,14 +110,14 @@ def _bundled(request: Request) -> tuple[str, str, str]:
     if older(version, request.minimum):
         told = version or "of an unknown version"
         return "", version, f"{library} is {told}; needed is {request.minimum} (aws_ofi_nccl_minimum)"
-    why = refusal(library)
+    why = refusal(library, request.libraries)
     return os.path.dirname(library), version, f"{library} does not load: {why}" if why else ""
 
 
 def _make_do(request: Request, why: str) -> Outcome:
     """Keep what there is where nothing better can be had. It is no reason to stop a node."""
     library = library_in(request.bundled)
-    loads = bool(library) and not refusal(library)
+    loads = bool(library) and not refusal(library, request.libraries)
     directory, version = (os.path.dirname(library), version_of(library)) if loads else ("", "")
     kept = f"aws-ofi-nccl {version or 'of an unknown version'} of the EFA installer" if loads else "no plugin for NCCL"
     warning = f"{why}: {kept} it is, since aws_ofi_nccl_sha256 is not set; set it, and a newer one is built"
@@ -147,7 +150,7 @@ def look(request: Request) -> Outcome:
         )
         told = "no plugin for NCCL yet: the node that builds has to provide it"
         return Outcome(True, why, "", "", "", told, [warning], told)
-    fault = refusal(library)
+    fault = refusal(library, request.libraries)
     if fault:
         raise PluginError(
             f"{library} does not load on this node: {fault}; needed is the EFA software with which it was built "

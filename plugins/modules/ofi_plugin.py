@@ -46,6 +46,12 @@ options:
     description: Whether this node builds what the cluster shares. Then it does not look at O(published).
     type: bool
     default: false
+  libraries:
+    description:
+      - Folders with what a plugin may need and a job has, such as CUDA's C(lib64). The dynamic linker need not know them.
+    type: list
+    elements: path
+    default: []
 extends_documentation_fragment:
   - pcluster.postboot.attributes.looks
   - pcluster.postboot.attributes.linux
@@ -112,12 +118,14 @@ def main() -> None:
             "build": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
             "builder": {"type": "bool", "default": False},
             "buildable": {"type": "bool", "default": True},
+            "libraries": {"type": "list", "elements": "path", "default": []},
         },
         supports_check_mode=True,
     )
     _run.heartbeat()
+    given = {**module.params, "libraries": tuple(module.params["libraries"])}
     try:
-        outcome = _ofi_plugin.look(_ofi_plugin.Request(**module.params))
+        outcome = _ofi_plugin.look(_ofi_plugin.Request(**given))
     except _ofi_plugin.PluginError as error:
         module.fail_json(msg=str(error))
     for warning in outcome.warnings:

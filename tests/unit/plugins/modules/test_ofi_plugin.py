@@ -20,14 +20,14 @@ pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 Look = Callable[..., dict[str, Any]]
 
 
-def library(home: Path, version: str, within: str = "lib", needs: str = "") -> Path:
-    """Make a plugin that carries its version, and perhaps needs a function that nobody has."""
+def library(home: Path, version: str, within: str = "lib", needs: str = "", linked: Path | None = None) -> Path:
+    """Make a plugin that carries its version, and perhaps needs a function of a library, or one that nobody has."""
     folder = home / within
     folder.mkdir(parents=True)
     path = folder / "libnccl-net.so"
     call = f"extern int {needs}(void); int go(void) {{ return {needs}(); }}" if needs else ""
     code = f'const char text[] = "NET/OFI Initializing aws-ofi-nccl {version}"; {call}'
-    line = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path)]
+    line = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path), *(["-x", "none", str(linked)] if linked else [])]
     subprocess.run(line, input=code, text=True, check=True)
     return path
 
@@ -111,6 +111,23 @@ def test_what_there_is_is_kept_where_none_can_be_built(
     assert "it is, since aws_ofi_nccl_sha256 is not set" in capfd.readouterr().err
     library(tmp_path / "fsx", "1.22.0")
     assert look(buildable=False)["origin"] == "published"
+
+
+def test_what_it_needs_of_cuda_is_found_where_cuda_is(
+    tmp_path: Path, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Older ones are linked with CUDA's runtime, which a job has, and the dynamic linker may not know."""
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    cuda = tmp_path / "cuda/lib64"
+    cuda.mkdir(parents=True)
+    line = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-Wl,-soname,libcudart.so.12", "-o", str(cuda / "libcudart.so.12")]
+    subprocess.run(line, input="int cudaRuntimeGetVersion(void) { return 0; }", text=True, check=True)
+    library(tmp_path / "amazon", "1.17.2", needs="cudaRuntimeGetVersion", linked=cuda / "libcudart.so.12")
+    assert "libcudart.so.12: cannot open shared object file" in look(builder=True)["why"]
+    assert look(builder=True, libraries=[str(cuda)])["origin"] == "bundled"
+    # What the environment of the run says comes first, and stays.
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(cuda))
+    assert look(builder=True, libraries=["/nowhere"])["origin"] == "bundled"
 
 
 def test_one_of_its_own_in_any_case(tmp_path: Path, look: Look) -> None:
