@@ -179,6 +179,14 @@ def test_a_mistake_is_one_line(variables: Variables, given: dict[str, Any], says
     [("head", "source", ["nccl_source_sha256['noarch']"]), ("head", "package", []), ("login", "source", [])],
 )
 def test_only_who_builds_needs_a_hash_and_only_that_of_its_method(kind: str, method: str, missing: list[str]) -> None:
+    unknown = {"nccl_source_sha256": {"noarch": ""}}
+    assert lacks(kind, {"nccl_method": method, **unknown}) == missing
+    # Each pinned version comes with its own.
+    assert lacks(kind, {"nccl_method": method}) == []
+
+
+def lacks(kind: str, settings: dict[str, Any]) -> list[str]:
+    """Return the variables without which a node of this kind is not let on."""
     action = check_variables.ActionModule.__new__(check_variables.ActionModule)
     action._templar = Templar(loader=DataLoader(), variables={})
     node = {
@@ -189,10 +197,9 @@ def test_only_who_builds_needs_a_hash_and_only_that_of_its_method(kind: str, met
         "gpus": {"count": 0},
         "components": {"cuda": "12.8"},
     }
-    given = {"ansible_facts": {"pcluster": node}, "nccl_method": method}
-    checker = action._checker(check_variables.read_roles(), given)
+    checker = action._checker(check_variables.read_roles(), {"ansible_facts": {"pcluster": node}, **settings})
     assert checker.run(["nccl"], node, bool)["nccl"].run
-    assert [line.partition(" ")[0] for line in checker.errors] == missing
+    return [line.partition(" ")[0] for line in checker.errors]
 
 
 def test_why_a_node_has_none(variables: Variables) -> None:
