@@ -530,8 +530,17 @@ def test_what_is_remembered_is_for_root(cluster: Cluster) -> None:
         assert (done.returncode, done.stdout) == (3, "")
         assert (
             done.stderr
-            == f"{copy}/remembered.json is for root alone, and has the variables of the last run: sudo {script}\n"
+            == f"{copy}/remembered.json is for root alone, and has the variables of the last run: sudo ansible-playbook "
+            f"-c local -i localhost, pcluster.postboot.site -e @{copy}/remembered.json --tags aws_ofi_nccl,nccl\n"
         )
+
+
+def test_nobody_is_told_to_be_root_in_what_is_shared(cluster: Cluster, repo: Path) -> None:
+    """Whoever owns a folder of the shared file system may put another script there."""
+    texts = [(cluster.scripts / name).read_text() for name in cluster.files]
+    for role in ("efa", "aws_ofi_nccl", "nccl", "nccl_tests"):
+        texts += [path.read_text() for path in (repo / "roles" / role).rglob("*") if path.is_file()]
+    assert not [line for text in texts for line in text.splitlines() if re.search(r"sudo +(ba)?(sh +)?(/fsx|\$0)", line)]
 
 
 def test_each_node_has_what_is_for_its_cuda(cluster: Cluster) -> None:
@@ -569,13 +578,15 @@ def test_install_nccl_tests_without_ansible(cluster: Cluster) -> None:
     assert done.stderr.startswith(f"there are no nccl-tests in {cluster.shared}/nccl-tests; on the machine")
 
 
-# Four nodes that run, one of them busy, two that do not, and one without a GPU.
+# Nodes that run, some of them busy or not for jobs now, four that do not, and one without a GPU. A sign behind a state is sinfo's.
 NODES = ["n1 a idle", "n2 a mix", "n1 b idle", "n3 a alloc", "n4 b idle~", "n5 b down*", "n6 b idle"]
+NODES += ["n8 a mix$", "n9 a plnd", "n10 a drain", "n11 a alloc@", "n12 a idle#", "n13 a mix*"]
 SINFO = "printf '%s\\n' " + " ".join(f"'{node} gpu:h100:8'" for node in NODES) + " 'n7 c idle (null)'"
 ASKED = """
 echo "${{*:1:8}}" >> {top}/calls
 case "$*" in
-  *--nodelist=n1*) echo ok ;;
+  *--nodelist=n1\ * | *--nodelist=n9*) echo ok ;;
+  *--nodelist=n8*) echo "srun: error: Unable to allocate resources: Required node not available (down, drained or reserved)"; exit 1 ;;
   *--nodelist=n2*) echo "srun: error: Unable to allocate resources: Requested nodes are busy"; exit 1 ;;
   *--nodelist=n6*) [ -e {top}/mended ] && echo ok || echo "programs do not find NCCL" ;;
 esac
@@ -589,13 +600,13 @@ def test_only_nodes_that_run_are_asked(cluster: Cluster) -> None:
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
         "n6: programs do not find NCCL",
-        "1 running nodes find 2.32.3-cuda13-x86_64; not asked, as they are busy: n2,n3; "
-        "2 nodes do not run, and find it when they boot",
+        "2 running nodes find 2.32.3-cuda13-x86_64; not asked, as they are busy: n2,n3,n8,n10,n11; "
+        "4 nodes do not run, and find it when they boot",
     ]
     assert done.stderr.endswith("(nodes without NCCL: n6)\n")
     asked = {re.findall(r"--nodelist=(\S+)", call)[0] for call in cluster.calls()}
-    assert asked == {"n1", "n2", "n6"}
-    assert len(cluster.calls()) == 3
+    assert asked == {"n1", "n2", "n6", "n8", "n9"}
+    assert len(cluster.calls()) == 5
     assert all("--immediate=" in call for call in cluster.calls())
     (cluster.top / "mended").write_text("")
     assert cluster.run("apply-nccl-to-running-nodes.sh").returncode == 0
