@@ -48,7 +48,8 @@ options:
     default: false
   libraries:
     description:
-      - Folders with what a plugin may need and a job has, such as CUDA's C(lib64). The dynamic linker need not know them.
+      - Folders with what a plugin may need and a job has, such as CUDA's C(lib64), whether or not the dynamic linker
+        knows them.
     type: list
     elements: path
     default: []

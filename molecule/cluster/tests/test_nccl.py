@@ -174,6 +174,16 @@ def test_a_container_has_it_when_its_job_says_so(on: On, image: str) -> None:
     assert "Read-only file system" in done.stderr
     done = as_user(on("login"), "alice", line)
     assert done.stdout.split() == ["/image/lib", "WARN"], done.stderr
+    line = line.replace(inside, "'echo $LD_PRELOAD'")
+    done = as_user(on("login"), "alice", f"NCCL_SHARED=preload {line}")
+    assert done.stdout == f"{HOME}/lib/libnccl.so.2\n", done.stderr
+
+
+def test_a_program_of_a_job_is_asked_which_nccl_it_has(on: On, probe: str) -> None:
+    version = on("login").file("/fsx/nccl/.nccl_version").content_string.strip()
+    done = as_user(on("login"), "alice", f"srun -w {GPU} /fsx/nccl/which-nccl.sh -- {probe}")
+    assert done.rc == 0, done.stdout + done.stderr
+    assert done.stdout.startswith(f"python3: NCCL {version}, the cluster's: /fsx/nccl/{version}-{KIND}/lib/libnccl.so")
 
 
 # Open MPI beside Docker

@@ -10,7 +10,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +161,10 @@ def test_a_source_is_compiled_for_the_gpus_that_are_named(variables: Variables) 
         ({"nccl_cuda": 11}, "nccl_cuda: found 11; needed: 12 or 13"),
         ({"nccl_dir": "/fsx/a b"}, "nccl_dir: found /fsx/a b; needed: an absolute path"),
         ({"aws_ofi_nccl_dir": "x"}, "aws_ofi_nccl_dir: found x; needed: an absolute path"),
-        ({"nccl_mpi_exclude": "lo docker0"}, "nccl_mpi_exclude: found lo docker0; needed: names of interfaces or networks"),
+        (
+            {"nccl_mpi_exclude": "lo docker0"},
+            "nccl_mpi_exclude: found lo docker0; needed: names of interfaces or networks",
+        ),
         ({"common_shared_dir": "/mnt"}, "common_shared_dir: found /mnt, which is on the disk of this node itself"),
         ({"nccl_method": "source", "nccl_cuda_architectures": []}, "nccl_cuda_architectures: found none"),
         (
@@ -416,6 +420,106 @@ def test_open_mpi_is_left_alone_where_that_is_wanted(variables: Variables, repo:
     assert "OMPI_" not in variables(nccl_mpi_exclude="")(text)
 
 
+# Which NCCL a program uses
+
+
+def library(folder: Path, version: str) -> Path:
+    """Make what says of itself what NVIDIA's library does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "libnccl.so.2"
+    source = f"""const char other[] = "NCCL version information%s", version[] = "NCCL version {version}+cuda13.4";
+int ncclGetVersion(int *number) {{ *number = version[13] - 48; return 0; }}"""
+    compile_c(source, path, "-shared", "-fPIC", "-Wl,-soname,libnccl.so.2")
+    return path
+
+
+def compile_c(source: str, to: Path, *more: str | Path) -> None:
+    line = ["cc", "-x", "c", "-", "-x", "none", "-o", to, *more]
+    subprocess.run(line, input=source, text=True, check=True, timeout=60)
+
+
+class Which:
+    """which-nccl.sh on this machine, with a cluster's NCCL 2.32.3 and a program's own 2.27.5."""
+
+    def __init__(self, folder: Path, text: str) -> None:
+        self.folder, self.script = folder, folder / "nccl/which-nccl.sh"
+        self.script.write_text(text + "\n")
+        self.script.chmod(0o755)
+        release = folder / "nccl/2.32.3-cuda13-x86_64"
+        self.shared, self.own = library(release / "lib", "2.32.3"), library(folder / "venv/nvidia/nccl/lib", "2.27.5")
+        shutil.rmtree(folder / NCCL)
+        (folder / NCCL).symlink_to(release)
+
+    def __call__(self, *words: str | int, **given: str) -> tuple[int, list[str]]:
+        line = ["bash", str(self.script), *map(str, words)]
+        environment = {"PATH": os.environ["PATH"], **given}
+        done = subprocess.run(line, env=environment, text=True, capture_output=True, timeout=60, check=False)
+        assert done.stderr == ""
+        return done.returncode, done.stdout.splitlines()
+
+
+@pytest.fixture
+def which(shared: Callable[..., Path], variables: Variables, repo: Path) -> Which:
+    folder = shared()
+    text = variables(common_shared_dir=str(folder))((repo / "roles/nccl/templates/which-nccl.sh.j2").read_text())
+    return Which(folder, text)
+
+
+WAITS = "import ctypes, sys; [ctypes.CDLL(one) for one in sys.argv[1:]]; print(flush=True); sys.stdin.read()"
+
+
+@contextmanager
+def running(*libraries: Path) -> Iterator[int]:
+    """A process that has loaded these."""
+    line = [sys.executable, "-c", WAITS, *map(str, libraries)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdout.readline()
+        yield process.pid
+        process.stdin.close()
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+def test_a_process_is_asked_which_nccl_it_has(which: Which) -> None:
+    plugin = which.folder / "amazon/lib/libnccl-net.so"
+    plugin.parent.mkdir(parents=True, exist_ok=True)
+    compile_c("int nothing;", plugin, "-shared", "-fPIC")
+    name = Path(sys.executable).name[:15]
+    link = which.folder / NCCL / "lib/libnccl.so.2"
+    with running(link, plugin) as good, running(which.own) as other, running() as no:
+        told = f"{name}: NCCL 2.32.3, the cluster's: {which.shared}; plugin {plugin}"
+        assert which(good) == (0, [f"{good} {told}"])
+        assert which(other) == (1, [f"{other} {name}: NCCL 2.27.5, not the cluster's: {which.own}"])
+        assert which(no) == (3, [f"{no} {name}: no libnccl.so; it has loaded none, or has NCCL built in"])
+        code, lines = which(good, other, no)
+        assert (code, len(lines)) == (1, 3)
+        # Without a name all that have one, and only those.
+        code, lines = which()
+        assert code == 1
+        assert {f"{good} {told}", f"{other} {name}: NCCL 2.27.5, not the cluster's: {which.own}"} <= set(lines)
+        assert not [line for line in lines if line.startswith(f"{no} ")]
+    assert which(no) == (3, [f"{no}: there is no such process on {os.uname().nodename}"])
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+def test_what_brings_its_own_has_the_clusters_only_where_that_is_preloaded(which: Which) -> None:
+    """PyTorch's wheels are linked with an RPATH, which the dynamic linker takes before LD_LIBRARY_PATH."""
+    program = which.folder / "venv/python"
+    source = "int ncclGetVersion(int *); int main(void) { int found; return ncclGetVersion(&found); }"
+    compile_c(source, program, which.own, f"-Wl,--disable-new-dtags,-rpath,{which.own.parent}")
+    words = ("--", str(program))
+    shell = {"LD_LIBRARY_PATH": f"{which.folder}/{NCCL}/lib"}
+    assert which(*words, **shell) == (1, [f"python: NCCL 2.27.5, not the cluster's: {which.own}"])
+    preloaded = {**shell, "LD_PRELOAD": f"{which.folder}/{NCCL}/lib/libnccl.so.2"}
+    code, lines = which("--", "env", *(f"{name}={value}" for name, value in preloaded.items()), str(program))
+    assert (code, lines) == (0, [f"python: NCCL 2.32.3, the cluster's: {which.shared}"])
+    # A newer tag is searched later.
+    compile_c(source, program, which.own, f"-Wl,--enable-new-dtags,-rpath,{which.own.parent}")
+    assert which(*words, **shell)[0] == 0
+    assert which("--", "true") == (3, ["true: no libnccl.so; it has loaded none, or has NCCL built in"])
+
+
 # What a container gets
 
 
@@ -453,6 +557,18 @@ def test_a_container_gets_it_when_its_job_says_so(shared: Callable[..., Path]) -
     _mounts, environ, _done = hook(folder, "", NCCL_SHARED="1", NCCL_SOCKET_IFNAME="eth0")
     home = f"{folder}/{NCCL}"
     assert environ == {"LD_LIBRARY_PATH": ":".join(libraries), "NCCL_DEBUG": "WARN", "NCCL_HOME": home}
+
+
+def test_a_container_whose_programs_bring_their_own_has_it_preloaded(shared: Callable[..., Path]) -> None:
+    folder = shared()
+    before = hook(folder, "LD_PRELOAD=/image/libjemalloc.so\n", NCCL_SHARED="1")
+    assert before[1]["LD_PRELOAD"] == "/image/libjemalloc.so"
+    mounts, environ, done = hook(folder, "LD_PRELOAD=/image/libjemalloc.so\n", NCCL_SHARED="preload")
+    assert (mounts, done.returncode, done.stderr) == (before[0], 0, "")
+    assert environ.pop("LD_PRELOAD") == f"{folder}/{NCCL}/lib/libnccl.so.2:/image/libjemalloc.so"
+    del before[1]["LD_PRELOAD"]
+    assert environ == before[1]
+    assert hook(folder, "", NCCL_SHARED="preload")[1]["LD_PRELOAD"] == f"{folder}/{NCCL}/lib/libnccl.so.2"
 
 
 def test_a_container_of_any_other_job_gets_nothing(shared: Callable[..., Path]) -> None:

@@ -207,8 +207,9 @@ class Cluster:
 SRUN = """
 mpi="PML=${{OMPI_MCA_pml-}} BTL=${{OMPI_MCA_btl-}} NOT=${{OMPI_MCA_btl_tcp_if_exclude-}} GDS=${{PMIX_MCA_gds-}}"
 echo "NVLS=${{NCCL_NVLS_ENABLE-}} TUNER=${{NCCL_TUNER_PLUGIN-}} SHARED=${{NCCL_SHARED-}} $mpi $*" >> {top}/calls
-# A file of that name has what the calls that fail have in them; an empty one has all fail.
-[ ! -e {top}/fails ] || [[ "$(tail -n 1 {top}/calls)" != *"$(cat {top}/fails)"* ]] || {{ echo "srun: error: n2: task 9: Killed"; exit 137; }}
+# What has the content of this file in it fails; where the file is empty, everything does.
+[ ! -e {top}/fails ] || [[ "$(tail -n 1 {top}/calls)" != *"$(cat {top}/fails)"* ]] ||
+  {{ echo "srun: error: n2: task 9: Killed"; exit 137; }}
 busbw=400 wrong=$(cat {top}/wrong 2> /dev/null || echo 0)
 case "$NCCL_NVLS_ENABLE" in 0) busbw=300 ;; esac
 case "$*" in *"-R 1"*) busbw=450 ;; esac
@@ -287,7 +288,7 @@ def test_every_job_ends_well(cluster: Cluster, name: str) -> None:
         assert all(f"{image} --container-mounts={mounts} " in call for call in cluster.calls())
         assert all("SHARED=1" in call for call in cluster.calls())
         # An image's own Open MPI says where its parts are, and the mounted one is not to take those.
-        assert all(f" sh -c unset OPAL_PREFIX; exec \"$0\" \"$@\" {program}" in call for call in cluster.calls())
+        assert all(f' sh -c unset OPAL_PREFIX; exec "$0" "$@" {program}' in call for call in cluster.calls())
     else:
         assert not [call for call in cluster.calls() if "container" in call or "OPAL_PREFIX" in call]
 
@@ -529,9 +530,8 @@ def test_what_is_remembered_is_for_root(cluster: Cluster) -> None:
         done = subprocess.run([script], env=path, user=who, text=True, capture_output=True, timeout=60, check=False)
         assert (done.returncode, done.stdout) == (3, "")
         assert (
-            done.stderr
-            == f"{copy}/remembered.json is for root alone, and has the variables of the last run: sudo ansible-playbook "
-            f"-c local -i localhost, pcluster.postboot.site -e @{copy}/remembered.json --tags aws_ofi_nccl,nccl\n"
+            done.stderr == f"{copy}/remembered.json is for root alone, and has the variables of the last run: sudo "
+            f"ansible-playbook -c local -i localhost, pcluster.postboot.site -e @{copy}/remembered.json --tags aws_ofi_nccl,nccl\n"
         )
 
 
@@ -540,7 +540,8 @@ def test_nobody_is_told_to_be_root_in_what_is_shared(cluster: Cluster, repo: Pat
     texts = [(cluster.scripts / name).read_text() for name in cluster.files]
     for role in ("efa", "aws_ofi_nccl", "nccl", "nccl_tests"):
         texts += [path.read_text() for path in (repo / "roles" / role).rglob("*") if path.is_file()]
-    assert not [line for text in texts for line in text.splitlines() if re.search(r"sudo +(ba)?(sh +)?(/fsx|\$0)", line)]
+    lines = [line for text in texts for line in text.splitlines()]
+    assert not [line for line in lines if re.search(r"sudo +(ba)?(sh +)?(/fsx|\$0)", line)]
 
 
 def test_each_node_has_what_is_for_its_cuda(cluster: Cluster) -> None:
@@ -578,15 +579,18 @@ def test_install_nccl_tests_without_ansible(cluster: Cluster) -> None:
     assert done.stderr.startswith(f"there are no nccl-tests in {cluster.shared}/nccl-tests; on the machine")
 
 
-# Nodes that run, some of them busy or not for jobs now, four that do not, and one without a GPU. A sign behind a state is sinfo's.
+# Nodes that run, some of them busy or not for jobs now, four that do not, and one without a GPU.
+# A sign behind a state is sinfo's.
 NODES = ["n1 a idle", "n2 a mix", "n1 b idle", "n3 a alloc", "n4 b idle~", "n5 b down*", "n6 b idle"]
 NODES += ["n8 a mix$", "n9 a plnd", "n10 a drain", "n11 a alloc@", "n12 a idle#", "n13 a mix*"]
 SINFO = "printf '%s\\n' " + " ".join(f"'{node} gpu:h100:8'" for node in NODES) + " 'n7 c idle (null)'"
-ASKED = """
+ASKED = r"""
 echo "${{*:1:8}}" >> {top}/calls
 case "$*" in
   *--nodelist=n1\ * | *--nodelist=n9*) echo ok ;;
-  *--nodelist=n8*) echo "srun: error: Unable to allocate resources: Required node not available (down, drained or reserved)"; exit 1 ;;
+  *--nodelist=n8*)
+    echo "srun: error: Unable to allocate resources: Required node not available (down, drained or reserved)"
+    exit 1 ;;
   *--nodelist=n2*) echo "srun: error: Unable to allocate resources: Requested nodes are busy"; exit 1 ;;
   *--nodelist=n6*) [ -e {top}/mended ] && echo ok || echo "programs do not find NCCL" ;;
 esac

@@ -120,7 +120,17 @@ def test_what_it_needs_of_cuda_is_found_where_cuda_is(
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     cuda = tmp_path / "cuda/lib64"
     cuda.mkdir(parents=True)
-    line = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-Wl,-soname,libcudart.so.12", "-o", str(cuda / "libcudart.so.12")]
+    line = [
+        "cc",
+        "-shared",
+        "-fPIC",
+        "-x",
+        "c",
+        "-",
+        "-Wl,-soname,libcudart.so.12",
+        "-o",
+        str(cuda / "libcudart.so.12"),
+    ]
     subprocess.run(line, input="int cudaRuntimeGetVersion(void) { return 0; }", text=True, check=True)
     library(tmp_path / "amazon", "1.17.2", needs="cudaRuntimeGetVersion", linked=cuda / "libcudart.so.12")
     assert "libcudart.so.12: cannot open shared object file" in look(builder=True)["why"]
