@@ -531,7 +531,8 @@ def test_what_is_remembered_is_for_root(cluster: Cluster) -> None:
         assert (done.returncode, done.stdout) == (3, "")
         assert (
             done.stderr == f"{copy}/remembered.json is for root alone, and has the variables of the last run: sudo "
-            f"ansible-playbook -c local -i localhost, pcluster.postboot.site -e @{copy}/remembered.json --tags aws_ofi_nccl,nccl\n"
+            "ansible-playbook -c local -i localhost, pcluster.postboot.site "
+            f"-e @{copy}/remembered.json --tags aws_ofi_nccl,nccl\n"
         )
 
 
