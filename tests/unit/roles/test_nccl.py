@@ -402,6 +402,37 @@ def test_a_login_starts_only_two_programs_for_it(shared: Callable[..., Path], tm
     assert sourced(folder, shell, PATH=str(programs))["NCCL_HOME"] == f"{folder}/{NCCL}"
 
 
+# The beginning of NVIDIA's header.
+HEADER = """/*
+ * See LICENSE.txt for more license information
+ */
+
+#ifndef NCCL_H_
+#define NCCL_H_
+
+#include <cuda_runtime.h>
+
+#define NCCL_MAJOR 2
+#define NCCL_MINOR 32
+#define NCCL_PATCH 3
+#define NCCL_SUFFIX ""
+"""
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_knows_the_version(shared: Callable[..., Path], shell: str) -> None:
+    folder = shared()
+    (folder / NCCL / "include").mkdir()
+    (folder / NCCL / "include/nccl.h").write_text(HEADER)
+    found = sourced(folder, shell)
+    assert found["NCCL_VERSION"] == "2.32.3"
+    assert not [name for name in found if name.startswith("_nccl")]
+    assert sourced(folder, shell, NCCL_VERSION="mine")["NCCL_VERSION"] == "mine"
+    assert "NCCL_VERSION" not in sourced(folder, shell, NCCL_HOME="/mine")
+    (folder / NCCL / "include/nccl.h").unlink()
+    assert "NCCL_VERSION" not in sourced(folder, shell)
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_open_mpi_leaves_out_what_docker_has_on_every_node(shared: Callable[..., Path], shell: str) -> None:
     folder = shared()
