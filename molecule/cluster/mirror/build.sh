@@ -4,7 +4,7 @@
 #
 #   build.sh MIRROR_DIR BASE_IMAGE
 #
-# Newest versions come from Debian's unstable suite (their binaries need glibc 2.34 only); the container programs from the base's own suite.
+# Newest versions come from Debian's unstable suite (their binaries need glibc 2.34 only); what starts the containers from the base's own suite.
 # The signatures count, not their age: a machine's distribution mirror may be a snapshot.
 # What only a package index has, sandbox.py has put into the cache, at /<host>/<path>: it is served as it is.
 # pins.json says which versions and sha256 resulted: the sandbox's variables read it, as a user's group_vars would hold `make pins`.
@@ -33,8 +33,10 @@ Acquire::Check-Valid-Until "false";
 EOF
 cd "$work/debs"
 APT_CONFIG="$work/apt.conf" apt-get update -qq
-APT_CONFIG="$work/apt.conf" apt-get download -qq prometheus promtool prometheus-node-exporter
-apt-get download -qq -o APT::Sandbox::User=root docker.io containerd runc tini libdevmapper1.02.1 busybox-static
+# Debian has Docker's client in a package of its own.
+# shellcheck disable=SC2046
+APT_CONFIG="$work/apt.conf" apt-get download -qq prometheus promtool prometheus-node-exporter docker.io $([ "$ID" != debian ] || echo docker-cli)
+apt-get download -qq -o APT::Sandbox::User=root containerd runc tini busybox-static
 # libfabric with its headers, and what it needs that a node has not.
 apt-cache depends --recurse --important libfabric1 | grep -oE '^(ibverbs-providers|lib(fabric1|ibverbs1|rdmacm1|psm2-2|psm-infinipath1|nl(-route)?-3-200)(t64)?)$' | sort -u |
   xargs apt-get download -qq -o APT::Sandbox::User=root libfabric-dev

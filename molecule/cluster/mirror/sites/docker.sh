@@ -2,19 +2,48 @@
 # Docker's packages, wrapping the distribution's dockerd, containerd and runc; which program goes where is upstream's. They are in
 # download.docker.com, for Ubuntu and for RHEL, and `docker` itself in Amazon Linux's own repository.
 docker_version=$(version_of docker.io) containerd_version=$(version_of containerd)
+# Debian's unit, without the variable that Debian adds to the command line.
 docker_units() {
-  sed -e 's#/usr/sbin/dockerd#/usr/bin/dockerd#' "$work"/docker.io/lib/systemd/system/docker.service > "$work/stage/usr/lib/systemd/system/docker.service"
-  cp "$work"/docker.io/lib/systemd/system/docker.socket "$work/stage/usr/lib/systemd/system/"
+  # shellcheck disable=SC2016  # the variable is systemd's
+  sed -e 's#/usr/sbin/dockerd#/usr/bin/dockerd#' -e 's# \$DOCKER_OPTS##' -e /^EnvironmentFile=/d "$work"/docker.io/usr/lib/systemd/system/docker.service \
+    > "$work/stage/usr/lib/systemd/system/docker.service"
+  cp "$work"/docker.io/usr/lib/systemd/system/docker.socket "$work/stage/usr/lib/systemd/system/"
+}
+# In Amazon Linux 2023, as public copies of its files show them, dockerd has flags from files besides, and a program that finds runtimes.
+docker_amazonlinux_units() {
+  # shellcheck disable=SC2016  # the variables are systemd's
+  sed -i '/^ExecStart=/ {
+    i EnvironmentFile=-/etc/sysconfig/docker
+    i EnvironmentFile=-/etc/sysconfig/docker-storage
+    i EnvironmentFile=-/run/docker/runtimes.env
+    i ExecStartPre=/bin/mkdir -p /run/docker
+    i ExecStartPre=/usr/libexec/docker/docker-setup-runtimes.sh
+    s/$/ $OPTIONS $DOCKER_STORAGE_OPTIONS $DOCKER_ADD_RUNTIMES/
+  }' "$work/stage/usr/lib/systemd/system/docker.service"
+  mkdir -p "$work"/stage/{etc/sysconfig,usr/libexec/docker}
+  # It says 32768:65536; a container of the sandbox may not have more files than the machine allows it.
+  printf '%s\n' DAEMON_MAXFILES=1048576 'OPTIONS="--default-ulimit nofile=1024:4096"' DAEMON_PIDFILE_TIMEOUT=10 > "$work/stage/etc/sysconfig/docker"
+  echo DOCKER_STORAGE_OPTIONS= > "$work/stage/etc/sysconfig/docker-storage"
+  cat > "$work/stage/usr/libexec/docker/docker-setup-runtimes.sh" << 'END'
+#!/bin/sh
+# Each program in /etc/docker-runtimes.d is a runtime of its name.
+flags=
+for program in /etc/docker-runtimes.d/*; do
+  if [ -f "$program" ] && [ -x "$program" ]; then flags="$flags--add-runtime ${program##*/}=$program "; fi
+done
+echo "DOCKER_ADD_RUNTIMES=\"$flags\"" > /run/docker/runtimes.env
+END
+  chmod 0755 "$work/stage/usr/libexec/docker/docker-setup-runtimes.sh"
 }
 docker_group='getent group docker > /dev/null || groupadd --system docker'
 stage_engine() {
   stage
-  cp "$work/docker.io/usr/sbin/dockerd" "$work/docker.io/usr/sbin/docker-proxy" "$work/stage/usr/bin/"
+  cp "$work/docker.io/usr/sbin/dockerd" "$work"/docker.io/usr/*bin/docker-proxy "$work/stage/usr/bin/"
   cp "$work/tini/usr/bin/tini-static" "$work/stage/usr/bin/docker-init"
   docker_units
   after_install "$docker_group"
 }
-stage_cli() { stage; cp "$work/docker.io/usr/bin/docker" "$work/stage/usr/bin/"; }
+stage_cli() { stage; cp "$work"/docker*/usr/bin/docker "$work/stage/usr/bin/"; }
 stage_runc() { stage; cp "$work"/runc/usr/sbin/runc "$work/stage/usr/bin/"; }
 stage_containerd() {
   stage
@@ -32,13 +61,12 @@ docker_ubuntu() {
   # It and containerd's enable all their units.
   after_install "$docker_group" 'if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi' 'systemctl enable --quiet docker.service docker.socket' \
     'if [ -d /run/systemd/system ]; then systemctl start docker.service || true; fi'
-  deb docker-ce "$version" "docker-ce-cli, containerd.io, libdevmapper1.02.1, iptables" "$pool"
+  deb docker-ce "$version" "docker-ce-cli, containerd.io, iptables" "$pool"
   stage_cli; deb docker-ce-cli "$version" "libc6" "$pool"
   stage_containerd_io
   after_install 'if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi' 'systemctl enable --quiet containerd.service'
   deb containerd.io "$containerd_version-1" "libc6" "$pool"
   for plugin in buildx compose; do stage_nothing "docker-$plugin-plugin"; deb "docker-$plugin-plugin" "0.0.1-1~sandbox" "docker-ce-cli" "$pool"; done
-  cp /debs/libdevmapper*.deb "$pool/"
   apt_suite "$site" noble dists/noble/pool Docker 'Docker CE'
   cp "$work/key.asc" "$site/gpg"
 }
@@ -47,7 +75,7 @@ docker_ubuntu() {
 docker_rhel() {
   local site=$top/download.docker.com/linux/rhel stable plugin
   stable=$site/9/$(uname -m)/stable
-  stage_engine; rpm_package docker-ce "$docker_version" "docker-ce-cli, containerd.io, device-mapper-libs" "$stable" "Conflicts: docker"
+  stage_engine; rpm_package docker-ce "$docker_version" "docker-ce-cli, containerd.io" "$stable" "Conflicts: docker"
   stage_cli; rpm_package docker-ce-cli "$docker_version" "" "$stable" "Conflicts: docker"
   stage_containerd_io; rpm_package containerd.io "$containerd_version" "" "$stable" "Conflicts: containerd, runc"
   for plugin in buildx compose; do stage_nothing "docker-$plugin-plugin"; rpm_package "docker-$plugin-plugin" 0.0.1 "docker-ce-cli" "$stable"; done
@@ -57,11 +85,10 @@ docker_rhel() {
 }
 
 docker_amazonlinux() {
-  stage_engine; cp "$work/docker.io/usr/bin/docker" "$work/stage/usr/bin/"
-  rpm_package docker "$docker_version" "containerd, runc, device-mapper-libs" "$amazonlinux"
+  stage_engine; docker_amazonlinux_units; cp "$work"/docker*/usr/bin/docker "$work/stage/usr/bin/"
+  rpm_package docker "$docker_version" "containerd, runc" "$amazonlinux"
   stage_containerd; rpm_package containerd "$containerd_version" "" "$amazonlinux"
   stage_runc; rpm_package runc "$(version_of runc)" "" "$amazonlinux"
-  stage; cp "$work"/libdevmapper1.02.1/lib/*/libdevmapper.so.1.02.1 "$work/stage/usr/lib/"; rpm_package device-mapper-libs 1.02 "" "$amazonlinux"
 }
 
 docker_ubuntu
