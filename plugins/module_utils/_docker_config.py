@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import stat
 import subprocess
 import tempfile
@@ -20,6 +22,7 @@ DEFAULT_ROOT = "/var/lib/docker"
 CONTAINERD_ROOT = "/var/lib/containerd"
 MOUNTS = "/proc/self/mounts"
 AUTO = "auto"
+TIMEOUT = 60  # seconds for a program that only looks
 # Docker's overlay2 works on none of these.
 _NETWORK_TYPES = {
     *("lustre", "nfs", "nfs4", "efs", "cifs", "smb3", "beegfs", "weka", "wekafs", "gpfs", "ceph", "glusterfs"),
@@ -40,6 +43,13 @@ class Root(NamedTuple):
     path: str | None
     name: str  # who says so, for messages
     moved: bool  # whether this changes what daemon.json said so far
+
+
+class Flags(NamedTuple):
+    """What a unit gives dockerd beside daemon.json, and the files besides the unit's own from which that comes."""
+
+    words: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 def read(path: str) -> tuple[str, dict[str, Any]]:
@@ -204,31 +214,90 @@ def text_of(config: dict[str, Any]) -> str:
     return json.dumps(config, indent=4, ensure_ascii=False) + "\n"
 
 
+def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a program, and have what it writes, errors too, as its output."""
+    try:
+        return subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            timeout=TIMEOUT,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DockerError(f"'{argv[0]}' did not end within {TIMEOUT} s; see what it waits for") from error
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:  # an odd quote
+        return text.split()
+
+
+def _environment(path: str) -> dict[str, str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            lines = [line.strip() for line in stream]
+    except OSError:
+        return {}
+    pairs = [line.split("=", 1) for line in lines if "=" in line and not line.startswith(("#", ";"))]
+    return {name.strip(): " ".join(_words(value)) for name, value in pairs}
+
+
+def unit_flags(unit: str = "docker.service") -> Flags:
+    """Return what Docker's unit gives dockerd. Amazon Linux has some of its flags in /etc/sysconfig/docker."""
+    argv = ["systemctl", "show", "--property=ExecStart,Environment,EnvironmentFiles", unit]
+    try:
+        shown = _run(argv).stdout
+    except FileNotFoundError:
+        return Flags()
+    command = re.search(r"^ExecStart=.*? argv\[\]=(.*?) ; ", shown, re.MULTILINE)
+    if not command:
+        return Flags()
+    known: dict[str, str] = {}
+    files: list[str] = []
+    words: list[str] = []
+    for word in _words(" ".join(re.findall(r"^Environment=(.*)", shown, re.MULTILINE))):
+        name, _sign, value = word.partition("=")
+        known[name] = value
+    for path in re.findall(r"^EnvironmentFiles=(.*) \(ignore_errors=", shown, re.MULTILINE):
+        there = _environment(path)
+        known.update(there)
+        if any(value and re.search(rf"\${{?{name}\b", command[1]) for name, value in there.items()):
+            files.append(path)
+    # As systemd does it: a word that is a variable becomes any number of words.
+    for word in _words(command[1])[1:]:
+        if re.fullmatch(r"\$\w+", word):
+            words += _words(known.get(word[1:], ""))
+        else:
+            words.append(re.sub(r"\$\{(\w+)\}", lambda match: known.get(match[1], ""), word))
+    return Flags(tuple(words), tuple(files))
+
+
 def validate(dockerd: str, config: dict[str, Any], path: str) -> None:
-    """Let dockerd itself read a configuration; one that is too old to do so (before 23) is not asked."""
+    """Let dockerd itself read a configuration, with the flags that its unit gives it; before 23, it cannot be asked."""
+    flags = unit_flags()
     with tempfile.TemporaryDirectory(prefix="postboot-docker-") as folder:
         candidate = os.path.join(folder, os.path.basename(path))
         with open(candidate, "w", encoding="utf-8") as stream:
             stream.write(text_of(config))
-        try:
-            done = subprocess.run(
-                [dockerd, "--validate", "--config-file", candidate],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                encoding="utf-8",
-                errors="replace",
-                timeout=60,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise DockerError(f"'{dockerd} --validate' did not end within 60 s") from error
+        done = _run([dockerd, *flags.words, "--validate", "--config-file", candidate])
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     if done.returncode == 0 or any("unknown flag: --validate" in line for line in lines):
         return
     said = (lines or [f"exit status {done.returncode}"])[-1].replace(candidate, path)
     said = said.replace(f"unable to configure the Docker daemon with file {path}: ", "")
-    raise DockerError(f"dockerd would not take {path} as it is to be: {said}; see docker_daemon_config")
+    if "as a flag" in said:
+        said += f"; its flags are in {' and '.join(('docker.service', *flags.files))}"
+    raise DockerError(
+        f"dockerd would not take {path} as it is to be: {said}; correct docker_daemon_config, where null takes a key "
+        "away"
+    )
 
 
 def write(path: str, text: str) -> None:

@@ -91,6 +91,20 @@ def test_a_broken_file_is_named_in_one_line_and_left(node_with_container: Host, 
     assert host.check_output("docker inspect --format '{{.State.Running}}' kept") == "true"
 
 
+def test_what_the_unit_of_amazon_linux_sets_too_is_refused_before_anything_is_written(on: On, play: Play) -> None:
+    host = on("el-cpu-st-c5-1")
+    before = host.file(CONFIG).content_string
+    limits = {"memlock": {"Name": "memlock", "Soft": -1, "Hard": -1}}
+    asked = {"docker_daemon_config": {"live-restore": True, "default-ulimits": limits}}
+    done = play("--tags", "docker", "--limit", "el-cpu-st-c5-1", "-e", json.dumps(asked))
+    assert done.returncode != 0
+    said = " ".join(done.stdout.split())
+    assert "default-ulimits: (from flag: [nofile=1024:4096], from file: " in said
+    assert "its flags are in docker.service and /etc/sysconfig/docker; correct docker_daemon_config" in said
+    assert host.file(CONFIG).content_string == before
+    assert host.service("docker").is_running
+
+
 def test_data_on_shared_storage_is_refused(on: On, play: Play) -> None:
     done = play("--check", "--tags", "docker", "--limit", "cpu-st-c5-1", "-e", "docker_data_root=/fsx/docker")
     assert done.returncode != 0

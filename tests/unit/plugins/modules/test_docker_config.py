@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,12 +17,48 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_config, _docker_engine
 from ansible_collections.pcluster.postboot.plugins.modules import docker_config
 
 Run = Callable[..., dict[str, Any]]
 PACKAGES = ["docker-ce", "docker-ce-cli", "docker-compose-plugin"]
+
+# It refuses what is a flag and in daemon.json, in dockerd 28.5's words (findConfigurationConflicts of its config.go).
+# Like it, --validate needs no argument, and the runtimes of both places are put together.
+DOCKERD = """import json, sys
+names = {"-H": "hosts", "--default-ulimit": "default-ulimits", "--containerd": "containerd", "--add-runtime": None}
+words = [part for word in sys.argv[1:] for part in (word.split("=", 1) if word.startswith("--") else [word])]
+given = dict(zip(words[:-1], words[1:]))
+text = json.load(open(given["--config-file"]))
+both = [f"{names[flag]}: (from flag: [{given[flag]}], from file: {text[names[flag]]})" for flag in names
+        if flag in given and names[flag] in text]
+if both:
+    sys.exit(f"unable to configure the Docker daemon with file {given['--config-file']}: the following directives are "
+             f"specified both as a flag and in the configuration file: {', '.join(both)}")
+print("configuration OK", file=sys.stderr)
+"""
+# What `systemctl show` prints of docker.service in Amazon Linux 2023 (systemd 252), and the files that its unit names.
+COMMAND = "/usr/bin/dockerd -H fd:// --containerd=/run/containerd/containerd.sock"
+RUNS = "ignore_errors=no ; start_time=[n/a] ; stop_time=[n/a] ; pid=0 ; code=(null) ; status=0/0"
+AMAZON_LINUX = (
+    f"ExecStart={{{{ path=/usr/bin/dockerd ; argv[]={COMMAND} $OPTIONS $DOCKER_STORAGE_OPTIONS $DOCKER_ADD_RUNTIMES ; "
+    f"{RUNS} }}}}\n"
+    "EnvironmentFiles={top}/sysconfig/docker (ignore_errors=yes)\n"
+    "EnvironmentFiles={top}/sysconfig/docker-storage (ignore_errors=yes)\n"
+    "EnvironmentFiles={top}/run/docker/runtimes.env (ignore_errors=yes)\n"
+)
+SYSCONFIG = """# The max number of open files for the daemon itself, and all
+# running containers.
+DAEMON_MAXFILES=1048576
+
+# OPTIONS="--ip-forward=true --iptables=true"
+OPTIONS="--default-ulimit nofile=32768:65536"
+
+DAEMON_PIDFILE_TIMEOUT=10
+"""
+MEMLOCK = {"default-ulimits": {"memlock": {"Name": "memlock", "Soft": -1, "Hard": -1}}}
 
 
 class Node:
@@ -53,6 +90,14 @@ class Node:
         path.write_text(f"#!/bin/sh\n{body}\n")
         path.chmod(0o755)
 
+    def unit(self, shown: str) -> None:
+        """Let systemctl show this of docker.service."""
+        (self.top / "shown").write_text(shown.format(top=self.top))
+        path = self.top / "tools/systemctl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\necho $* > {self.top}/asked\ncat {self.top}/shown\n")
+        path.chmod(0o755)
+
     def __call__(self, check: bool = False, **args: Any) -> dict[str, Any]:
         return self.run(docker_config, {"path": str(self.file), **args}, check=check)
 
@@ -71,7 +116,22 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) -> No
     monkeypatch.setattr(_docker_engine, "PROGRAMS", (str(tmp_path / "bin/dockerd"),))
     monkeypatch.setattr(_docker_engine, "PID_FILE", str(tmp_path / "docker.pid"))
     monkeypatch.setattr(_docker_engine, "SOCKET", str(tmp_path / "docker.sock"))
-    return Node(tmp_path, run_module)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'tools'}:{os.environ['PATH']}")
+    made = Node(tmp_path, run_module)
+    made.unit("")
+    return made
+
+
+@pytest.fixture
+def amazon_linux(node: Node) -> Node:
+    """A node whose dockerd gets flags from its unit, as Amazon Linux's does."""
+    node.unit(AMAZON_LINUX)
+    (node.top / "sysconfig").mkdir()
+    (node.top / "sysconfig/docker").write_text(SYSCONFIG)
+    (node.top / "sysconfig/docker-storage").write_text("DOCKER_STORAGE_OPTIONS=\n")
+    (node.top / "dockerd.py").write_text(DOCKERD)
+    node.dockerd(f'echo "$*" >> {node.top}/flags; exec {sys.executable} {node.top}/dockerd.py "$@"')
+    return node
 
 
 @pytest.fixture
@@ -182,9 +242,88 @@ def test_dockerd_refuses(node: Node) -> None:
     result = node(settings={"bogus": 1})
     assert result["failed"]
     assert result["msg"] == (
-        f"dockerd would not take {node.file} as it is to be: the option bogus is none; see docker_daemon_config"
+        f"dockerd would not take {node.file} as it is to be: the option bogus is none; correct "
+        "docker_daemon_config, where null takes a key away"
     )
     assert not node.file.exists()
+
+
+def test_what_docker_refuses_beside_the_flags_of_its_unit_is_not_written(amazon_linux: Node) -> None:
+    node = amazon_linux
+    for check in (True, False):
+        assert node(check=check, settings=MEMLOCK)["msg"] == (
+            f"dockerd would not take {node.file} as it is to be: the following directives are specified both as a flag "
+            "and in the configuration file: default-ulimits: (from flag: [nofile=32768:65536], from file: "
+            f"{MEMLOCK['default-ulimits']}); its flags are in docker.service and {node.top}/sysconfig/docker; correct "
+            "docker_daemon_config, where null takes a key away"
+        )
+    assert not node.file.exists()
+    assert "--property=ExecStart,Environment,EnvironmentFiles docker.service" in (node.top / "asked").read_text()
+
+
+def test_flags_of_the_unit_that_nothing_contradicts_are_no_hindrance(amazon_linux: Node) -> None:
+    node = amazon_linux
+    (node.top / "run/docker").mkdir(parents=True)
+    (node.top / "run/docker/runtimes.env").write_text(
+        'DOCKER_ADD_RUNTIMES="--add-runtime nvidia=/etc/docker-runtimes.d/nvidia "\n'
+    )
+    settings = {"live-restore": True, "runtimes": {"nvidia": {"path": "nvidia-container-runtime"}}}
+    assert not node(settings=settings)["failed"]
+    assert node.content() == settings
+    (flags,) = (node.top / "flags").read_text().splitlines()
+    assert flags.startswith(
+        "-H fd:// --containerd=/run/containerd/containerd.sock --default-ulimit nofile=32768:65536 "
+        "--add-runtime nvidia=/etc/docker-runtimes.d/nvidia --validate --config-file "
+    )
+
+
+def test_a_key_that_the_unit_sets_too_can_be_taken_away(amazon_linux: Node) -> None:
+    node = amazon_linux
+    node.says(json.dumps(MEMLOCK))
+    assert node(settings={"live-restore": True})["failed"]
+    assert not node(settings={"live-restore": True, "default-ulimits": None})["failed"]
+    assert node.content() == {"live-restore": True}
+
+
+def test_hosts_beside_the_socket_of_the_unit(amazon_linux: Node) -> None:
+    # Docker's own unit says -H fd://, on every system.
+    message = amazon_linux(settings={"hosts": ["unix:///run/docker.sock"]})["msg"]
+    assert "hosts: (from flag: [fd://]," in message
+
+
+@pytest.mark.parametrize(
+    ("shown", "flags"),
+    [
+        ("", ""),
+        ("ExecStart={{ path=/x ; argv[]=/x ; ignore_errors=no ; pid=0 }}", ""),
+        ("ExecStart={{ path=/x ; argv[]=/x $A -D --l=${{B}}x ; pid=0 }}\nEnvironment=A=1 B=3", "1|-D|--l=3x"),
+        ('ExecStart={{ path=/x ; argv[]=/x $A ; pid=0 }}\nEnvironment="A=-H fd://" C=', "-H|fd://"),
+        ("ExecStart={{ path=/x ; argv[]=/x -D $A ; pid=0 }}\nEnvironmentFiles=/nowhere (ignore_errors=yes)", "-D"),
+    ],
+)
+def test_flags_as_systemd_tells_them(node: Node, shown: str, flags: str) -> None:
+    node.unit(shown)
+    assert "|".join(_docker_config.unit_flags().words) == flags
+
+
+def test_a_program_that_hangs_ends_in_one_line(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_docker_config, "TIMEOUT", 0.2)
+    node.dockerd("exec sleep 60")
+    assert node(settings={"debug": True})["msg"] == (
+        f"'{node.top}/bin/dockerd' did not end within 0.2 s; see what it waits for"
+    )
+    assert not node.file.exists()
+    (node.top / "tools/systemctl").write_text("#!/bin/sh\nexec sleep 60\n")
+    assert node(settings={"debug": True})["msg"].startswith("'systemctl' did not end within 0.2 s")
+
+
+def test_the_readmes_examples_are_taken_on_amazon_linux(amazon_linux: Node, repo: Path) -> None:
+    text = (repo / "roles/docker/README.md").read_text()
+    examples = [yaml.safe_load(part.partition("```")[0]) for part in text.split("```yaml\n")[1:]]
+    settings = [example["docker_daemon_config"] for example in examples if "docker_daemon_config" in example]
+    assert settings
+    for wanted in settings:
+        assert not amazon_linux(settings=wanted)["failed"]
 
 
 def test_dockerd_sees_the_whole_file(node: Node) -> None:
@@ -411,7 +550,6 @@ def test_what_a_killed_dpkg_has_not_filed_counts(node: Node) -> None:
 
 def test_rpm(node: Node, monkeypatch: pytest.MonkeyPatch, running: Callable[..., None]) -> None:
     tools = node.top / "tools"
-    tools.mkdir()
     (tools / "rpm").write_text("#!/bin/sh\nprintf 'docker\\t25.0.8\\nrunc\\t1.2\\n'\n")
     (tools / "rpm").chmod(0o755)
     wanted: dict[str, Any] = {"package_manager": "dnf", "packages": ["docker"], "conflicts": ["docker-ce"]}
