@@ -52,6 +52,17 @@ def test_a_container_starts(on: On, compute: str, image: str) -> None:
     assert on(compute).check_output(f"docker run --rm {image} /bin/echo ok") == "ok"
 
 
+def test_a_container_has_all_gpus_however_it_asks_for_them(on: On) -> None:
+    host = on("gpu-st-p5-1")
+    host.check_output(f"curl -sf http://mirror/sandbox/busybox.tar | docker import - {IMAGE}")
+    try:
+        for ask in ("--gpus all", "--device nvidia.com/gpu=all"):
+            found = host.check_output(f"docker run --rm {ask} {IMAGE} /bin/ls /dev").split()
+            assert {"nvidiactl", *(f"nvidia{number}" for number in range(8))} <= set(found), ask
+    finally:
+        host.check_output(f"docker rmi -f {IMAGE}")
+
+
 def test_data_and_configuration(on: On, compute: str) -> None:
     host = on(compute)
     info = json.loads(host.check_output("docker info --format '{{json .}}'"))
