@@ -46,6 +46,7 @@ class Request(NamedTuple):
     minimum_version: str = ""
     flaw: str = ""
     follow: bool = False
+    latest: bool = False
     files: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
     replaces: tuple[str, ...] = ()
@@ -219,13 +220,25 @@ def _listed(request: Request, target: str) -> dict[str, str]:
     listing = _run_tool(["apt-cache", "madison", *request.packages], request).stdout
     for line in listing.splitlines():
         name, version = (part.strip() for part in [*line.split("|"), ""][:2])
-        if engine.matches(version.rpartition(":")[2], target):
+        if not target or engine.matches(version.rpartition(":")[2], target):
             versions.setdefault(name, []).append(version)
     # The newest is first, but one that is the wanted one and nothing more is better.
     return {
         name: next((version for version in found if _node_software.upstream(version) == target), found[0])
         for name, found in versions.items()
     }
+
+
+def _newest(request: Request) -> str:
+    """Return the newest version of the first package that is listed, within the one that is asked for."""
+    lead, target = request.packages[0], request.version
+    if request.manager == "apt":
+        if not request.check and request.state == "present":
+            _run_tool(["apt-get", "-q", "-o", f"DPkg::Lock::Timeout={request.lock_timeout}", "update"], request)
+        return _node_software.upstream(_listed(request, target).get(lead, ""))
+    spec = f"{lead}-{target}.*" if target else lead
+    argv = ["dnf", "-q", "repoquery", "--latest-limit=1", "--queryformat=%{version}", spec]
+    return "".join(_run_tool(argv, request).stdout.split()[-1:])
 
 
 def _specs(request: Request, target: str, longer: bool = False) -> list[str]:
@@ -330,6 +343,10 @@ def apply(request: Request) -> Outcome:
     leaving = [name for name in request.replaces if name in found.installed]
     interrupted = request.manager == "apt" and bool(engine.dpkg_unfiled())
     decided = plan(request, found, _record(request))
+    if request.latest and not decided.install and decided.version:
+        newest = _newest(request)
+        if newest and not at_least(decided.version, newest):
+            decided = plan(request._replace(version=newest), found, _record(request))
     decided = decided._replace(interrupted=decided.install and (decided.interrupted or interrupted))
     holds = _holds(request)
     unheld = holds.to_hold(request.packages) if request.hold else []

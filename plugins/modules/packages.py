@@ -13,7 +13,8 @@ version_added: 0.1.0
 description:
   - One step for a set of packages of one project - keeps what is there, or installs all of them in one version, from
     repositories or from files that were downloaded, and holds them.
-  - When everything is as it should be, only the records of dpkg or rpm are read, and neither apt nor dnf is started.
+  - When everything is as it should be, only the records of dpkg or rpm are read, and neither apt nor dnf is started,
+    but with O(latest).
   - What is there stays at its version, unless O(version) names another one.
   - An installation that was killed is finished by the next run, also where dpkg was interrupted. Another package
     operation is waited for. No package is removed but those of O(replaces), and no service is restarted by needrestart.
@@ -56,6 +57,12 @@ options:
     description:
       - Whether O(fresh_version) counts also where this module has installed what is there, as
         C(/var/lib/pcluster-postboot/packages) tells. What somebody else has installed stays.
+    type: bool
+    default: false
+  latest:
+    description:
+      - Whether an older one is replaced by the newest that repositories have, within O(version). Their lists are read
+        anew for that, but not in check mode or with O(state=planned).
     type: bool
     default: false
   files:
@@ -107,7 +114,8 @@ extends_documentation_fragment:
   - pcluster.postboot.attributes.linux
 attributes:
   check_mode:
-    details: Neither apt nor dnf is asked, so a repository that is only foretold does not matter.
+    details: >-
+      Neither apt nor dnf is asked to install, so a repository that is only foretold does not matter.
   platform:
     platforms: debian, rhel
 author:
@@ -202,6 +210,7 @@ def main() -> None:
             "minimum_version": {"type": "str", "default": ""},
             "flaw": {"type": "str", "default": ""},
             "follow": {"type": "bool", "default": False},
+            "latest": {"type": "bool", "default": False},
             "files": {"type": "list", "elements": "path", "default": []},
             "extra": words,
             "replaces": words,

@@ -39,6 +39,7 @@ case "$me $*" in
   "dpkg --remove"*) cp $top/removed $top/dpkg/status ;;
   rpm*--erase*) cp $top/rpms.removed $top/rpms ;;
   dnf*--downloadonly*) ;;
+  dnf*repoquery*) cat $top/newest ;;
   apt-get*install*) cp $top/after $top/dpkg/status; rm -f $top/dpkg/updates/* ;;
   rpm*-qa*) cut -f1 $top/rpms ;;
   rpm*-q*) cat $top/rpms ;;
@@ -461,6 +462,38 @@ def test_dnf_replaces_too(node: Node) -> None:
     assert "--allowerasing" in first
     assert "--allowerasing" not in second
     assert "rpm --erase oldkit" in node.calls("rpm")
+
+
+def test_the_newest_that_is_listed_takes_an_older_ones_place(node: Node) -> None:
+    node.has(stanza("kit", "1.19.1"), stanza("kit-base", "1.19.1"))
+    (node.top / "madison").write_text("kit | 1:1.19.1-1 | http://mirror ./ Packages\n")
+    assert not node(version="1.19", latest=True)["due"]
+    (node.top / "madison.new").write_text(
+        "kit | 1:1.20.0-1 | http://mirror ./ Packages\nkit | 1:1.19.10-1 | http://mirror ./ Packages\n"
+    )
+    # Lists are read anew, but not to foretell.
+    assert not node(version="1.19", latest=True, check=True)["due"]
+    node.after(kit="1.19.10", **{"kit-base": "1.19.10"})
+    assert node(version="1.19", latest=True)["why"] == "kit 1.19.1, kit-base 1.19.1 installed, wanted is 1.19.10"
+    assert node.calls("apt-get")[-1].endswith("install kit=1:1.19.10-1 kit-base=1.19.10-*")
+    assert not node(version="1.19", latest=True)["changed"]
+    node.after(kit="1.20.0", **{"kit-base": "1.20.0"})
+    assert node(latest=True, check=True)["version"] == "1.20.0"
+    assert node(latest=True)["version"] == "1.20.0"
+    # What came from elsewhere may be newer than all that is listed.
+    node.has(stanza("kit", "1.21.0"), stanza("kit-base", "1.21.0"))
+    assert not node(latest=True)["due"]
+
+
+def test_dnf_is_asked_for_the_newest_too(node: Node) -> None:
+    (node.top / "rpms").write_text("kit\t1.19.1\nkit-base\t1.19.1\n")
+    (node.top / "rpms.after").write_text("kit\t1.19.10\nkit-base\t1.19.10\n")
+    (node.top / "newest").write_text("1.19.10")
+    assert node(manager="dnf", version="1.19", latest=True)["version"] == "1.19.10"
+    asked, installed = node.calls("dnf")
+    assert asked == "dnf -q repoquery --latest-limit=1 --queryformat=%{version} kit-1.19.*"
+    assert installed.endswith("install kit-1.19.10 kit-base-1.19.10")
+    assert not node(manager="dnf", version="1.19", latest=True)["changed"]
 
 
 def test_any_version_will_do(node: Node) -> None:
