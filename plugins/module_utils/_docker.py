@@ -22,6 +22,7 @@ class Request(NamedTuple):
     shared: dict[str, str] | None = None
     package_manager: str = "apt"
     packages: tuple[str, ...] = ()
+    versioned: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
     version: str = ""
     fresh_version: str = ""
@@ -39,7 +40,6 @@ class Outcome(NamedTuple):
     settings: dict[str, Any]
     data_root: str
     install: dict[str, Any]
-    interrupted: bool
     hold: bool
     why_hold: str
     warnings: list[str]
@@ -75,7 +75,6 @@ def apply(request: Request) -> Outcome:
         settings=after,
         data_root=root.path or config.DEFAULT_ROOT,
         install=install._asdict(),
-        interrupted=request.package_manager == "apt" and bool(engine.dpkg_unfiled()),
         hold=bool(why_hold),
         why_hold=why_hold,
         warnings=[*refusal, *_left(request.path, why_hold if now and (changed or due) else "")],
@@ -87,6 +86,7 @@ def _install(request: Request, now: engine.Running | None, program: str | None) 
     wanted = engine.Wanted(
         request.package_manager,
         request.packages,
+        request.versioned,
         request.version,
         request.fresh_version,
         request.upgrade,

@@ -46,6 +46,7 @@ class Wanted(NamedTuple):
 
     manager: str = "apt"
     packages: tuple[str, ...] = ()
+    versioned: tuple[str, ...] = ()
     version: str = ""
     fresh_version: str = ""
     upgrade: bool = False
@@ -61,6 +62,8 @@ class Install(NamedTuple):
     latest: bool = False
     replaces: bool = False  # whether a Docker that works is replaced
     in_the_way: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()  # in one version
+    extra: tuple[str, ...] = ()  # along with them, in whichever
 
 
 def _dpkg_packages(names: set[str]) -> Packages:
@@ -171,10 +174,12 @@ def plan(wanted: Wanted, found: Packages, present: bool, runs: bool) -> Install:
     own = wanted.packages[0]
     engine = next((name for name in dict.fromkeys((own, *ENGINES)) if name in found.installed), None)
     missing = [name for name in wanted.packages if name not in found.installed]
+    versioned = tuple(name for name in wanted.packages if name == own or name in wanted.versioned)
     in_the_way = tuple(f"{name} {found.installed[name]}" for name in wanted.conflicts if name in found.installed)
     fresh = wanted.version or wanted.fresh_version
-    if found.half:
-        why = f"the installation of {', '.join(found.half)} was interrupted"
+    half = [name for name in found.half if name in wanted.packages]
+    if half:
+        why = f"the installation of {', '.join(half)} was interrupted"
         due = Install(True, why, wanted.version if engine else fresh)
     elif engine is None and present and (runs or wanted.manager == "apt"):
         # dpkg notes a package before it unpacks it, rpm only afterwards: there, a dockerd that no package owns and that
@@ -193,7 +198,12 @@ def plan(wanted: Wanted, found: Packages, present: bool, runs: bool) -> Install:
         due = Install(True, f"missing: {', '.join(missing)}")
     else:
         return Install(False, f"{engine} {found.installed[engine]} is installed")
-    return due._replace(in_the_way=in_the_way)
+    due = due._replace(in_the_way=in_the_way)
+    if not due.replaces and not set(missing) & set(versioned):
+        # Docker itself is there, and is not named, so that no other version comes in its place.
+        return due._replace(version="", packages=tuple(missing))
+    extra = tuple(name for name in wanted.packages if name not in versioned)
+    return due._replace(packages=versioned, extra=extra)
 
 
 def may_restart(policy: str, now: Running | None, live_restore: bool, root: str | None) -> str:

@@ -16,7 +16,8 @@ description:
   - Looks at the Docker that is there, and says in RV(install) and RV(hold) what a role has to do next. It installs and
     restarts nothing itself.
   - Nothing is written when the file that is there is no JSON, when Docker's data would lie on a network file system,
-    or when C(dockerd --validate) refuses the result. A dockerd older than 23 is not asked.
+    or when C(dockerd --validate) refuses the result, which gets the flags that C(docker.service) gives dockerd. A
+    dockerd older than 23 is not asked.
 options:
   path:
     description:
@@ -65,6 +66,13 @@ options:
   packages:
     description:
       - Packages that shall be there; the first is the one that brings dockerd. Without any, RV(install) is never due.
+    type: list
+    elements: str
+    default: []
+  versioned:
+    description:
+      - Those of O(packages) that have Docker's version; the first one always has it. The others have versions of their
+        own.
     type: list
     elements: str
     default: []
@@ -145,16 +153,20 @@ data_root:
   sample: /scratch/docker
 install:
   description: >-
-    Whether packages have to be installed (C(due)) and C(why); which C(version) of the first one (or its beginning,
-    or none), whether the C(latest) of these is wanted, whether that C(replaces) a Docker that works, and what is
+    Whether packages have to be installed (C(due)) and C(why). M(pcluster.postboot.packages) does that with C(packages),
+    C(extra), C(version) and C(latest). Besides, whether that C(replaces) a Docker that works, and what is
     C(in_the_way).
   type: dict
   returned: success
-  sample: {due: true, why: Docker is not installed, version: "29", latest: false, replaces: false, in_the_way: []}
-interrupted:
-  description: Whether dpkg was killed at work, so that C(dpkg --configure -a) has to come before any installation.
-  type: bool
-  returned: success
+  sample:
+    due: true
+    why: Docker is not installed
+    packages: [docker-ce, docker-ce-cli]
+    extra: [containerd.io]
+    version: "29"
+    latest: false
+    replaces: false
+    in_the_way: []
 hold:
   description: Whether Docker runs and may not be restarted.
   type: bool
@@ -186,6 +198,7 @@ def main() -> None:
             "shared": {"type": "dict", "default": {}},
             "package_manager": {"type": "str", "choices": ["apt", "dnf"], "default": "apt"},
             "packages": words,
+            "versioned": words,
             "conflicts": words,
             "version": {"type": "str", "default": ""},
             "fresh_version": {"type": "str", "default": ""},

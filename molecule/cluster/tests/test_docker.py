@@ -120,3 +120,18 @@ def test_data_on_shared_storage_is_refused(on: On, play: Play) -> None:
     done = play("--check", "--tags", "docker", "--limit", "cpu-st-c5-1", "-e", "docker_data_root=/fsx/docker")
     assert done.returncode != 0
     assert "docker_data_root is /fsx/docker, on lustre (mounted at /fsx)" in done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("package", ["docker-ce-cli", "docker-compose-plugin"])
+def test_an_interrupted_installation_is_finished(on: On, play: Play, package: str) -> None:
+    host = on("cpu-st-c5-1")
+    before = host.service("docker").systemd_properties["MainPID"]
+    host.check_output(
+        f"cd /tmp && apt-get download -q {package} && dpkg --unpack {package}_*.deb && rm {package}_*.deb"
+    )
+    assert not host.package(package).is_installed
+    done = play("--tags", "docker", "--limit", "cpu-st-c5-1")
+    assert done.returncode == 0, done.stdout
+    assert host.package(package).is_installed
+    assert host.service("docker").systemd_properties["MainPID"] == before

@@ -1,6 +1,6 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Where each system's Docker comes from, and how its packages are written, with Ansible's own templating."""
+"""Where each system's Docker comes from, and what it waits for, with Ansible's own templating."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ SYSTEMS = {
 
 @pytest.fixture
 def variables(repo: Path) -> Variables:
-    """variables(system, version, node_type, image_build, scratch, **more) returns a function that gives a variable."""
+    """variables(system, node_type, image_build, scratch, **more) returns a function that gives a variable."""
 
     def make(
         system: str,
-        version: str = "",
         node_type: str = "compute",
         image: bool = False,
         scratch: Any = None,
@@ -45,7 +44,7 @@ def variables(repo: Path) -> Variables:
         facts = {"os": SYSTEMS[system], "architecture": "x86_64", "node_type": node_type, "image_build": image}
         everything.update(
             ansible_facts={"pcluster": {**facts, "scratch": scratch}},
-            __docker_config={"install": {"version": version}, "data_root": "/scratch/docker"},
+            __docker_config={"data_root": "/scratch/docker"},
             ansible_search_path=[str(repo / "roles/docker")],
             **more,
         )
@@ -75,26 +74,11 @@ def test_where_it_comes_from(variables: Variables, system: str, origin: str, fir
         assert value("__docker_repository_url") == url
 
 
-@pytest.mark.parametrize(
-    ("system", "version", "first", "last"),
-    [
-        ("ubuntu", "", "docker-ce", "docker-compose-plugin"),
-        ("ubuntu", "29", "docker-ce=5:29.*", "docker-compose-plugin"),
-        ("ubuntu", "29.7.2", "docker-ce=5:29.7.2[-+~]*", "docker-compose-plugin"),
-        ("debian", "20.10", "docker.io=20.10.*", "docker.io=20.10.*"),
-        ("rhel", "29", "docker-ce-29.*", "docker-compose-plugin"),
-        ("rhel", "29.7.2", "docker-ce-29.7.2", "docker-compose-plugin"),
-        ("amzn", "25.0.16", "docker-25.0.16", "docker-25.0.16"),
-    ],
-)
-def test_how_packages_are_written(variables: Variables, system: str, version: str, first: str, last: str) -> None:
-    wanted = variables(system, version)("__docker_wanted")
-    assert (wanted[0], wanted[-1]) == (first, last)
-
-
-def test_packages_of_ones_own(variables: Variables) -> None:
-    value = variables("ubuntu", "29", docker_packages=["docker-ce", "docker-ce-rootless-extras", "pigz"])
-    assert value("__docker_wanted") == ["docker-ce=5:29.*", "docker-ce-rootless-extras=5:29.*", "pigz"]
+@pytest.mark.parametrize(("system", "origin"), [("ubuntu", "docker"), ("rhel", "docker"), ("amzn", "distribution")])
+def test_which_packages_carry_dockers_version(variables: Variables, system: str, origin: str) -> None:
+    value = variables(system)
+    carrying = [name for name in value("__docker_packages") if name in value("__docker_source['versioned']")]
+    assert carrying == (["docker-ce", "docker-ce-cli"] if origin == "docker" else ["docker"])
 
 
 @pytest.mark.parametrize(
@@ -102,7 +86,7 @@ def test_packages_of_ones_own(variables: Variables) -> None:
     [("compute", False, True), ("head", False, False), ("login", False, False), (None, True, True)],
 )
 def test_which_nodes_get_it(variables: Variables, node_type: str, image: bool, enabled: bool) -> None:
-    assert variables("ubuntu", "", node_type, image)("docker_enabled") is enabled
+    assert variables("ubuntu", node_type, image)("docker_enabled") is enabled
 
 
 @pytest.mark.parametrize("scratch", [None, "/scratch", "/opt/dlami/nvme"])

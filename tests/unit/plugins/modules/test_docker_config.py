@@ -24,6 +24,7 @@ from ansible_collections.pcluster.postboot.plugins.modules import docker_config
 
 Run = Callable[..., dict[str, Any]]
 PACKAGES = ["docker-ce", "docker-ce-cli", "docker-compose-plugin"]
+VERSIONED = ["docker-ce", "docker-ce-cli"]
 
 # It refuses what is a flag and in daemon.json, in dockerd 28.5's words (findConfigurationConflicts of its config.go).
 # Like it, --validate needs no argument, and the runtimes of both places are put together.
@@ -99,7 +100,7 @@ class Node:
         path.chmod(0o755)
 
     def __call__(self, check: bool = False, **args: Any) -> dict[str, Any]:
-        return self.run(docker_config, {"path": str(self.file), **args}, check=check)
+        return self.run(docker_config, {"path": str(self.file), "versioned": VERSIONED, **args}, check=check)
 
     def content(self) -> Any:
         return json.loads(self.file.read_text())
@@ -469,7 +470,8 @@ def test_the_file_names_a_network_file_system(node: Node) -> None:
 
 def test_a_fresh_node(node: Node) -> None:
     install = node(packages=PACKAGES, fresh_version="29")["install"]
-    assert (install["due"], install["version"], install["replaces"]) == (True, "29", False)
+    assert (install["due"], install["version"], install["latest"]) == (True, "29", False)
+    assert (install["packages"], install["extra"]) == (VERSIONED, ["docker-compose-plugin"])
     assert node(packages=PACKAGES, fresh_version="29", version="28.1.0")["install"]["version"] == "28.1.0"
     assert not node(fresh_version="29")["install"]["due"]
 
@@ -482,7 +484,7 @@ def test_an_installed_docker_is_left(node: Node) -> None:
     assert (install["due"], install["why"]) == (False, "docker-ce 28.5.1 is installed")
     assert not node(packages=PACKAGES, version="28.5")["install"]["due"]
     asked = node(packages=PACKAGES, version="28.51")["install"]
-    assert (asked["due"], asked["version"], asked["replaces"]) == (True, "28.51", True)
+    assert (asked["due"], asked["version"], asked["packages"]) == (True, "28.51", VERSIONED)
     upgraded = node(packages=PACKAGES, upgrade=True, fresh_version="29")["install"]
     assert (upgraded["due"], upgraded["version"], upgraded["latest"]) == (True, "29", True)
 
@@ -492,7 +494,8 @@ def test_a_missing_plugin_is_added_without_touching_docker(node: Node) -> None:
         node.package(name, "5:28.5.1-1")
     install = node(packages=PACKAGES, fresh_version="29")["install"]
     assert (install["due"], install["why"]) == (True, "missing: docker-compose-plugin")
-    assert (install["version"], install["replaces"]) == ("", False)
+    # Docker's own packages are not even named, so nothing can replace them.
+    assert (install["version"], install["packages"], install["extra"]) == ("", ["docker-compose-plugin"], [])
 
 
 def test_another_docker_is_left(node: Node) -> None:
@@ -530,8 +533,16 @@ def test_an_interrupted_installation_is_finished(node: Node, state: str) -> None
     node.dockerd()
     node.package("docker-ce", "5:29.1.0-1", state)
     result = node(packages=PACKAGES, fresh_version="29")
-    assert result["install"]["why"] == "the installation of docker-ce was interrupted"
-    assert not result["interrupted"]
+    install = result["install"]
+    assert (install["why"], install["packages"]) == ("the installation of docker-ce was interrupted", VERSIONED)
+
+
+def test_an_interrupted_plugin_is_finished_without_touching_docker(node: Node) -> None:
+    node.dockerd()
+    for name, state in zip(PACKAGES, ("installed", "installed", "unpacked")):
+        node.package(name, "5:29.1.0-1", state)
+    install = node(packages=PACKAGES, fresh_version="29")["install"]
+    assert (install["due"], install["version"], install["packages"]) == (True, "", ["docker-compose-plugin"])
 
 
 def test_what_a_killed_dpkg_has_not_filed_counts(node: Node) -> None:
@@ -541,11 +552,7 @@ def test_what_a_killed_dpkg_has_not_filed_counts(node: Node) -> None:
         "Package: docker-ce\nStatus: install ok unpacked\nVersion: 5:29.2.0-1\n"
     )
     (node.top / "dpkg/updates/tmp.i").write_text("")
-    result = node(packages=PACKAGES)
-    assert result["interrupted"]
-    assert result["install"]["due"]
-    # Only apt stumbles over it.
-    assert not node(packages=PACKAGES, package_manager="dnf")["interrupted"]
+    assert node(packages=PACKAGES)["install"]["due"]
 
 
 def test_rpm(node: Node, monkeypatch: pytest.MonkeyPatch, running: Callable[..., None]) -> None:
