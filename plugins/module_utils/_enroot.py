@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils import _validate
 ETC = "/etc"
 HOOKS, HOOKS_ON = "/usr/share/enroot/hooks.d", "enroot/hooks.d"
 PROC_SYS = "/proc/sys"
+TIMEOUT = 60  # seconds for Enroot to tell its version
 APPARMOR = "kernel.apparmor_restrict_unprivileged_userns"
 CONF, NO_GPU, SYSCTL = "enroot/enroot.conf", "enroot/environ.d/90-no-gpu.env", "sysctl.d/99-zz-enroot.conf"
 _KEY = re.compile(r"(ENROOT_[A-Z_]+|(MELLANOX|NVIDIA)_\w+|SSL_CERT_(DIR|FILE)|(all|no|http|https)_proxy)[ \t=]")
@@ -202,20 +204,30 @@ def version() -> str:
         return ""
     with tempfile.TemporaryDirectory(prefix="postboot-enroot-") as folder:
         paths = {f"ENROOT_{name}_PATH": folder for name in ("RUNTIME", "CACHE", "DATA", "TEMP")}
-        done = subprocess.run(
+        with subprocess.Popen(
             [program, "version"],
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
-            timeout=60,
-            check=False,
             env={**os.environ, "LC_ALL": "C", **paths},
+            start_new_session=True,
+        ) as process:
+            try:
+                out, err = process.communicate(timeout=TIMEOUT)
+            except subprocess.TimeoutExpired as error:
+                os.killpg(process.pid, signal.SIGKILL)  # with the programs that its configuration has started
+                raise EnrootError(
+                    f"'enroot version' did not end within {TIMEOUT} s; see what {ETC}/{CONF} and {ETC}/{CONF}.d have "
+                    "it run"
+                ) from error
+    if process.returncode:
+        said = (err.strip() or out.strip() or "it said nothing").splitlines()[-1]
+        raise EnrootError(
+            f"'enroot version' ended with {process.returncode}: {said}; see {ETC}/{CONF} and {ETC}/{CONF}.d"
         )
-    if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
-        raise EnrootError(f"'enroot version' ended with {done.returncode}: {said}; see {ETC}/{CONF} and {ETC}/{CONF}.d")
-    return done.stdout.strip()
+    return out.strip()
 
 
 def apply(request: Request) -> Outcome:

@@ -32,7 +32,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 STATE, LOCK, PARTS, PART = ".images.json", ".images.lock", ".images.part", ".importing"
@@ -40,6 +40,7 @@ STATE, LOCK, PARTS, PART = ".images.json", ".images.lock", ".images.part", ".imp
 # folder, and its squashfs is hardly compressed.
 WORK_FACTOR, IMAGE_FACTOR = 4, 3
 SILENT = 180  # seconds without a sign of life after which an importer counts as gone
+PATIENCE = 60  # seconds for a program that only looks something up
 # Where enroot cannot unpack: no overlay can be laid over them, or they keep no trusted attributes.
 NETWORK = ("lustre", "nfs", "nfs4", "efs", "beegfs", "weka", "wekafs")
 LARGEST_LOG = 5_000_000
@@ -256,15 +257,25 @@ def secret_of(login: Login) -> str:
     """Return a password; enroot's file may name a command instead, as $(aws ecr get-login-password)."""
     if not login.password.startswith("$"):
         return login.password
-    done = subprocess.run(
-        ["/bin/sh", "-c", f"echo {login.password}"],
+    return told(["/bin/sh", "-c", f"echo {login.password}"], f"the command for the password of {login.user}")
+
+
+def told(argv: Sequence[str], what: str, environment: Mapping[str, str] | None = None) -> str:
+    """Return what a program says that only looks something up; it, and what it has started, has a minute."""
+    with subprocess.Popen(
+        argv,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
-        timeout=60,
-        check=False,
-    )
-    return done.stdout.strip()
+        env=environment,
+        start_new_session=True,
+    ) as process:
+        try:
+            return process.communicate(timeout=PATIENCE)[0].strip()
+        except subprocess.TimeoutExpired as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise ImageError(f"{what} did not end within {PATIENCE} s") from error
 
 
 # The registry
@@ -974,17 +985,7 @@ class Importer:
         return shutil.which("enroot", path=self._environment()["PATH"]) or ""
 
     def _version(self) -> str:
-        line = [self._program(), "version"]
-        done = subprocess.run(
-            line,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            env=self._environment(),
-            check=False,
-            timeout=60,
-        )
-        return done.stdout.strip()
+        return told([self._program(), "version"], "'enroot version'", self._environment())
 
     def _environment(self) -> dict[str, str]:
         """Return what enroot sees: its own folders, and nothing of a user's."""

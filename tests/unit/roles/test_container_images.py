@@ -622,6 +622,15 @@ def test_a_password_may_be_a_command(tmp_path: Path) -> None:
     assert images.secret_of(login) == "ab"
 
 
+def test_a_command_for_a_password_that_hangs_ends_without_telling_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "PATIENCE", 0.3)
+    begun = time.monotonic()
+    with pytest.raises(images.ImageError) as caught:
+        images.secret_of(images.Login("AWS", "$(sleep 60; echo secret)"))
+    assert str(caught.value) == "the command for the password of AWS did not end within 0.3 s"
+    assert time.monotonic() - begun < 20
+
+
 # Kills, locks, and time
 
 

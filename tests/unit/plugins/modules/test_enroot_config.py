@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,18 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) -> No
     )
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     return Node(tmp_path, run_module)
+
+
+def test_an_enroot_that_hangs_ends_in_one_line(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_enroot, "TIMEOUT", 0.3)
+    # What its configuration calls is a program of its own, which would keep the pipes open.
+    node.enroot("where=$(sleep 60); echo 4.1.2")
+    begun = time.monotonic()
+    assert node()["msg"] == (
+        f"'enroot version' did not end within 0.3 s; see what {node.top}/etc/enroot/enroot.conf and "
+        f"{node.top}/etc/enroot/enroot.conf.d have it run"
+    )
+    assert time.monotonic() - begun < 20
 
 
 def test_check_apply_check_apply(node: Node) -> None:
