@@ -41,6 +41,8 @@ class Outlook(NamedTuple):
         if not self.current:
             return "images are being looked for"
         total = len(self.ready) + len(self.busy) + len(self.failed)
+        if not total:
+            return "no image is listed"
         parts = [f"{len(self.ready)} of {total} images there"]
         parts += [f"{len(self.busy)} on the way"] if self.busy else []
         parts += [f"failed: {', '.join(self.failed)}"] if self.failed else []

@@ -28,6 +28,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 
 from ansible_collections.pcluster.postboot.plugins.action import check_variables
+from ansible_collections.pcluster.postboot.plugins.module_utils import _container_images
 
 PROGRAM = Path(__file__).resolve().parents[3] / "roles/container_images/files/container_images.py"
 
@@ -1020,18 +1021,50 @@ def test_a_login_does_not_follow_a_redirection(head: Head) -> None:
     assert Registry.asked[1:] == [("/v2/a/manifests/1", basic), ("/elsewhere", "")]
 
 
-@pytest.mark.parametrize(("scratch", "waits"), [("/scratch", True), ("/scr", False), (None, False)])
-def test_the_service_waits_for_the_disk_that_has_its_layers(repo: Path, scratch: str | None, waits: bool) -> None:
+def variables_of(repo: Path) -> dict[str, Any]:
+    """The variables of the role as it comes, and those of common."""
     everything: dict[str, Any] = {"ansible_managed": "x"}
     for role in ("common", "container_images"):
         for part in ("defaults", "vars"):
             everything.update(yaml.safe_load((repo / f"roles/{role}/{part}/main.yml").read_text()) or {})
+    return everything
+
+
+def rendered(repo: Path, template: str, everything: dict[str, Any]) -> str:
+    trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
+    text = (repo / "roles/container_images/templates" / template).read_text()
+    return str(Templar(loader=DataLoader(), variables=trusted).template(check_variables._trusted(text)))
+
+
+def test_nothing_is_imported_until_somebody_names_it(repo: Path, head: Head) -> None:
+    everything = variables_of(repo)
+    everything.update(ansible_facts={"pcluster": {"scratch": None, "mounts": {"found": []}}}, common_shared_dir="/fsx")
+    assert everything["container_images_list"] == []
+    head.file.write_text(rendered(repo, "containers.txt.j2", everything))
+    head.settings()
+    assert head.run() == 0
+    assert (head.state["images"], head.state["problems"], head.calls) == ({}, [], [])
+    outlook = _container_images.look(str(head.directory), str(head.settings_file))
+    assert (outlook.settled, outlook.summary) == (True, "no image is listed")
+
+
+def test_the_readmes_examples_are_taken(repo: Path, tmp_path: Path) -> None:
+    text = (repo / "roles/container_images/README.md").read_text()
+    listed = yaml.safe_load(text.split("```yaml\n")[1].partition("```")[0])["container_images_list"]
+    assert [images.parse(name).registry for name in listed] == ["nvcr.io", "nvcr.io"]
+    (tmp_path / "key").write_text(next(part for part in text.split("```\n") if part.startswith("machine ")))
+    (tmp_path / "key").chmod(0o600)
+    # Docker Hub's registry, and the host that it sends its users to for a token.
+    assert {"registry-1.docker.io", "auth.docker.io"} <= set(images.read_credentials(str(tmp_path / "key")))
+
+
+@pytest.mark.parametrize(("scratch", "waits"), [("/scratch", True), ("/scr", False), (None, False)])
+def test_the_service_waits_for_the_disk_that_has_its_layers(repo: Path, scratch: str | None, waits: bool) -> None:
+    everything = variables_of(repo)
     everything.update(
         ansible_facts={"pcluster": {"scratch": scratch, "node_type": "head", "mounts": {"found": []}}},
         container_images_work_dir="/scratch/container-images",
     )
-    trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
-    template = (repo / "roles/container_images/templates/container-images.service.j2").read_text()
-    unit = Templar(loader=DataLoader(), variables=trusted).template(check_variables._trusted(template))
+    unit = rendered(repo, "container-images.service.j2", everything)
     assert ("\nAfter=setup-ephemeral.service dlami-nvme.service\nRequiresMountsFor=/scratch/" in unit) is waits
     assert ("\n[Service]\nExecStartPre=/bin/sh -c 'mountpoint -q /scratch || {" in unit) is waits

@@ -44,7 +44,7 @@ def images(tmp_path: Path) -> Images:
 @pytest.mark.parametrize(
     ("found", "summary"),
     [
-        ({}, "0 of 0 images there"),
+        ({}, "no image is listed"),
         ({"a": READY}, "1 of 1 images there"),
         ({"a": READY, "b": BUSY, "c": FAILED}, "1 of 3 images there; 1 on the way; failed: c"),
         ({"a": {"state": "retrying"}, "b": {"state": "queued"}}, "0 of 2 images there; 2 on the way"),
