@@ -28,13 +28,14 @@ SYSTEMS = {
 
 @pytest.fixture
 def variables(repo: Path) -> Variables:
-    """variables(system, node_type, image_build, scratch, **more) returns a function that gives a variable."""
+    """variables(system, node_type, image_build, scratch, root, **more) returns a function that gives a variable."""
 
     def make(
         system: str,
         node_type: str = "compute",
         image: bool = False,
         scratch: Any = None,
+        root: str = "/scratch/docker",
         **more: Any,
     ) -> Any:
         everything: dict[str, Any] = {}
@@ -44,7 +45,7 @@ def variables(repo: Path) -> Variables:
         facts = {"os": SYSTEMS[system], "architecture": "x86_64", "node_type": node_type, "image_build": image}
         everything.update(
             ansible_facts={"pcluster": {**facts, "scratch": scratch}},
-            __docker_config={"data_root": "/scratch/docker"},
+            __docker_config={"data_root": root},
             ansible_search_path=[str(repo / "roles/docker")],
             **more,
         )
@@ -134,6 +135,14 @@ def test_without_its_disk_it_says_so_and_does_not_start(variables: Variables, tm
     for _again in range(2):
         assert start(made, str(tmp_path)).returncode == 0
         assert (tmp_path / "docker").stat().st_mode & 0o777 == 0o710
+    deep = variables("ubuntu", scratch="/scratch", root="/scratch/a/docker")("__docker_dropins")["10-scratch.conf"]
+    above, below = deep.splitlines()[-2:]
+    assert [start(line, str(tmp_path)).returncode for line in (above, below)] == [0, 0]
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("a", "a/docker")] == [0o755, 0o710]
+    # Who owned the folder above it could put another in its place.
+    (tmp_path / "a").rename(tmp_path / "b")
+    (tmp_path / "a").symlink_to("b")
+    assert start(above, str(tmp_path)).stderr.startswith(f"{tmp_path}/a has to be a folder of root: ")
     (tmp_path / "docker").rename(tmp_path / "elsewhere")
     (tmp_path / "docker").symlink_to("elsewhere")
     refused = start(made, str(tmp_path))

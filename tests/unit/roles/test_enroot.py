@@ -68,6 +68,7 @@ def rendered(repo: Path, value: Callable[[str], Any], name: str) -> list[str]:
     words = (
         "__enroot_directories",
         "__enroot_on_scratch",
+        "__enroot_above",
         "__common_scratch_after",
         "__common_scratch_mounted",
         "enroot_temp_dir",
@@ -112,6 +113,7 @@ def test_directories_of_ones_own_on_the_scratch_disk(variables: Variables, repo:
     }
     value = variables(scratch="/scratch", **places)
     assert [line.split()[1] for line in rendered(repo, value, "scratch.conf.j2")] == [
+        "/scratch/a",
         "/scratch/a/b",
         "/scratch/data",
         "/scratch/a/b/cache",
