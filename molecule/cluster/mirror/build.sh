@@ -6,6 +6,7 @@
 #
 # Newest versions come from Debian's unstable suite (their binaries need glibc 2.34 only); what starts the containers from the base's own suite.
 # The signatures count, not their age: a machine's distribution mirror may be a snapshot.
+# SANDBOX_UPSTREAM names a directory with source trees of upstream's, such as enroot and pyxis, which take the place of the stand-ins of these names.
 # What only a package index has, sandbox.py has put into the cache, at /<host>/<path>: it is served as it is.
 # pins.json says which versions and sha256 resulted: the sandbox's variables read it, as a user's group_vars would hold `make pins`.
 set -euo pipefail
@@ -13,7 +14,13 @@ here=$(cd "$(dirname "$0")" && pwd)
 mirror=$(realpath -m "$1") image=$2
 key=$(dirname "$mirror")/cache/signing-key
 downloads=$(dirname "$mirror")/cache/downloads
-stamp=$( (cd "$here/.." && find mirror standins -type f -not -name '*.pyc' | sort | xargs sha256sum; cd "$downloads" && find . -type f | sort) | sha256sum | cut -c1-16)-$image
+upstream=() sources=${SANDBOX_UPSTREAM:+$(realpath "$SANDBOX_UPSTREAM")}
+if [ "$sources" ]; then
+  [ -d "$sources/enroot" ] || [ -d "$sources/pyxis" ] || { echo "SANDBOX_UPSTREAM: found $sources; needed: a directory with upstream's source in enroot or pyxis" >&2; exit 1; }
+  upstream=(--volume "$sources:/upstream:ro")
+fi
+stamp=$( (cd "$here/.." && find mirror standins -type f -not -name '*.pyc' | sort | xargs sha256sum; cd "$downloads" && find . -type f | sort
+  [ -z "$sources" ] || (cd "$sources" && find . -type f -not -path '*/.git/*' -print0 | sort -z | xargs -0 sha256sum)) | sha256sum | cut -c1-16)-$image
 [ "$(cat "$mirror/.stamp" 2> /dev/null)" = "$stamp" ] && exit 0
 rm -rf "$mirror" && mkdir -p "$mirror" "$key" && chmod 0700 "$key"
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
@@ -43,6 +50,6 @@ apt-cache depends --recurse --important libfabric1 | grep -oE '^(ibverbs-provide
 apt-cache depends --important libopenmpi-dev | grep -oE '(libopenmpi[0-9][0-9t]*|openmpi-common)$' | sort -u |
   xargs apt-get download -qq -o APT::Sandbox::User=root libopenmpi-dev
 podman run --rm --network none --volume "$work/debs:/debs:ro" --volume "$mirror:/srv/mirror" --volume "$here:/mirror:ro" \
-  --volume "$here/../standins:/standins:ro" --volume "$downloads:/downloads:ro" --volume "$key:/signing-key" "$image" bash /mirror/fill.sh
+  --volume "$here/../standins:/standins:ro" --volume "$downloads:/downloads:ro" --volume "$key:/signing-key" "${upstream[@]}" "$image" bash /mirror/fill.sh
 echo "$stamp" > "$mirror/.stamp"
 echo "filled the mirror: $(jq -r 'to_entries | map("\(.key) \(.value.version // "")") | join(", ")' "$mirror/pins.json")"

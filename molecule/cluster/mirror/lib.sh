@@ -7,6 +7,12 @@ version_of() { dpkg-deb -f /debs/"$1"_*.deb Version | sed -E 's/^[0-9]+://; s/[-
 # Amazon Linux's own repository, to which several sites add.
 amazonlinux=$top/cdn.amazonlinux.com/al2023/core/mirrors/latest/$(uname -m)
 
+# The source of a project: upstream's own, where SANDBOX_UPSTREAM has it, or the stand-in's; and in words.
+take_source() {  # project directory
+  if [ -d "/upstream/$1" ]; then cp -r "/upstream/$1" "$2" && rm -rf "$2/.git"; else cp -r "/standins/$1" "$2"; fi
+}
+origin_of() { if [ -d "/upstream/$1" ]; then echo "upstream's own source"; else echo 'a stand-in'; fi; }
+
 # What a site leaves to be done when all of them are done.
 at_end=()
 
