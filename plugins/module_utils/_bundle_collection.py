@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-_TIMEOUT = 300
+SECONDS = 300.0
 
 
 class CollectionError(Exception):
@@ -59,9 +59,15 @@ def _built(path: str) -> tuple[dict[str, Any], dict[str, File]]:
     """Have ansible-galaxy decide what belongs to a checkout."""
     with tempfile.TemporaryDirectory(prefix="pcluster-postboot-") as folder:
         command = [sys.executable, "-m", "ansible", "galaxy", "collection", "build", "--output-path", folder, path]
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT, check=False
-        )
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise CollectionError(
+                f"'ansible-galaxy collection build' of {path} did not end within {SECONDS:g} s; "
+                "see whether the disk of the clone answers, and run it by hand"
+            ) from error
         built = os.listdir(folder)
         if done.returncode or len(built) != 1:
             raise CollectionError(f"ansible-galaxy cannot build {path}: {done.stderr or done.stdout}")

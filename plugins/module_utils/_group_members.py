@@ -9,6 +9,8 @@ import pwd
 import subprocess
 from collections.abc import Sequence
 
+SECONDS = 60.0
+
 
 class GroupError(Exception):
     """What is wrong, on one line."""
@@ -41,14 +43,20 @@ def due(group: str, users: Sequence[str], check: bool) -> list[str]:
 def add(group: str, users: Sequence[str]) -> None:
     """Add users to a group. gpasswd, since usermod refuses users that are not in /etc/passwd."""
     for user in users:
-        done = subprocess.run(
-            ["gpasswd", "--add", user, group],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        command = f"gpasswd --add {user} {group}"
+        try:
+            done = subprocess.run(
+                ["gpasswd", "--add", user, group],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise GroupError(
+                f"'{command}' did not end within {SECONDS:g} s; see whether the directory service of this node answers"
+            ) from error
         if done.returncode:
-            raise GroupError(f"'gpasswd --add {user} {group}' failed: {done.stdout.strip() or done.returncode}")
+            raise GroupError(f"'{command}' failed: {done.stdout.strip() or done.returncode}")

@@ -21,6 +21,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils import _run
 
 Runner = Callable[[Sequence[str], str], "tuple[int, str, str]"]
 
+SECONDS = 120.0
 DNF_CONF = "/etc/dnf/dnf.conf"
 _DNF_KEYS = ("excludepkgs", "exclude")
 _LOCK_WORDS = ("lock", "another process")
@@ -36,9 +37,18 @@ class BusyError(HoldError):
 
 def run_command(command: Sequence[str], text: str) -> tuple[int, str, str]:
     """Run a command in the C locale, with text on its standard input."""
-    done = subprocess.run(
-        list(command), input=text, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"}
-    )
+    try:
+        done = subprocess.run(
+            list(command),
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired as error:
+        raise HoldError(f"'{' '.join(command[:2])}' did not end within {SECONDS:g} s; see what it waits for") from error
     return done.returncode, done.stdout, done.stderr
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -113,6 +114,21 @@ def test_a_busy_dpkg_is_waited_for_and_then_said_to_be_busy(dpkg: Dpkg, monkeypa
     dpkg.locked = 1
     with pytest.raises(_run_holds.BusyError, match="another process"):
         AptHolds(dpkg, patience=0).hold(["bash"])
+
+
+@pytest.mark.parametrize(
+    ("program", "holds", "named"),
+    [("dpkg-query", AptHolds(), "dpkg-query -W"), ("rpm", DnfHolds(), "rpm -qa")],
+)
+def test_a_program_that_hangs_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, holds: AptHolds | DnfHolds, named: str
+) -> None:
+    (tmp_path / program).write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(_run_holds, "SECONDS", 0.2)
+    with pytest.raises(_run_holds.HoldError, match=f"^'{named}' did not end within 0.2 s; see what it waits for$"):
+        holds.to_hold(["*"])
 
 
 def test_another_error_of_dpkg_is_told() -> None:

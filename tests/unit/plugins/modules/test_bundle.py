@@ -24,7 +24,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 
 from ansible_collections.pcluster.postboot.plugins.action import check_variables
-from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_model
+from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_model, _bundle_collection
 from ansible_collections.pcluster.postboot.plugins.modules import bundle
 
 Run = Callable[..., dict[str, Any]]
@@ -262,6 +262,21 @@ def test_the_same_inputs_make_the_same_bytes(
 def test_a_collection_that_is_not_whole(run_module: Run, given: dict[str, Any]) -> None:
     Path(given["collection"], "plugins/modules/a.py").unlink()
     assert "plugins/modules/a.py is not there: install the collection again" in run_module(bundle, given)["msg"]
+
+
+def test_ansible_galaxy_hangs(
+    run_module: Run, given: dict[str, Any], world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 60\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(_bundle_collection, "SECONDS", 0.2)
+    failed = run_module(bundle, {**given, "collection": str(world / "clone")})
+    assert failed["msg"] == (
+        f"'ansible-galaxy collection build' of {world}/clone did not end within 0.2 s; "
+        "see whether the disk of the clone answers, and run it by hand"
+    )
 
 
 def test_another_content_is_another_bundle(run_module: Run, given: dict[str, Any]) -> None:

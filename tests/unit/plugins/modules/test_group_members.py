@@ -85,3 +85,12 @@ def test_a_group_that_is_not_there(run_module: Run) -> None:
 def test_gpasswd_fails(run_module: Run) -> None:
     result = run_module(group_members, {"group": "docker", "users": ["broken"]})
     assert result["msg"] == "'gpasswd --add broken docker' failed: gpasswd: no way"
+
+
+def test_gpasswd_hangs(run_module: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gpasswd").write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(_group_members, "SECONDS", 0.2)
+    result = run_module(group_members, {"group": "docker", "users": ["alice"]})
+    assert result["msg"] == (
+        "'gpasswd --add alice docker' did not end within 0.2 s; see whether the directory service of this node answers"
+    )
