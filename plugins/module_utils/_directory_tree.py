@@ -1,19 +1,38 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Make a tree of directories in one go, and never on the disk underneath a missing mount."""
+"""Make a tree of directories in one go, and never on the disk underneath a missing mount.
+
+A directory of the tree may belong to an ordinary user, who may put a link in its place at any moment. So each directory
+is opened from the one above it, never by its whole path, and what is open gets its owner and mode.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import grp
 import os
 import pwd
 import stat
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+
+MOST_LINKS = 40
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class TreeError(Exception):
     """The tree cannot be made."""
+
+
+class LinkError(TreeError):
+    """A link is not followed."""
+
+    def __init__(self, path: str, user: str) -> None:
+        super().__init__(
+            f"{path} is a link of user {user}, and is not followed; remove it, or run: chown -h root {path}"
+        )
+        self.found = f"a link of user {user}"
 
 
 @dataclass(frozen=True)
@@ -37,6 +56,8 @@ class Result:
     created: list[str] = field(default_factory=list)
     corrected: list[str] = field(default_factory=list)
     left: list[dict[str, str]] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)  # of other users, each in a sentence
+    open: list[str] = field(default_factory=list)  # directories in which other users may replace things
     before: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
 
@@ -76,14 +97,19 @@ def _gid(name: str, path: str) -> int:
         raise TreeError(f"group {name!r} of {path} is no group of this node") from error
 
 
-def _like(mode: int, uid: int, gid: int) -> str:
-    def name(number: int, find: str) -> str:
-        try:
-            return pwd.getpwuid(number).pw_name if find == "user" else grp.getgrgid(number).gr_name
-        except KeyError:
-            return str(number)
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
-    return f"{mode:04o} {name(uid, 'user')}:{name(gid, 'group')}"
+
+def _like(mode: int, uid: int, gid: int) -> str:
+    try:
+        group = grp.getgrgid(gid).gr_name
+    except KeyError:
+        group = str(gid)
+    return f"{mode:04o} {_user(uid)}:{group}"
 
 
 def mount_points(text: str) -> list[str]:
@@ -105,53 +131,171 @@ def require_mount(path: str, mounts: str = "/proc/self/mounts") -> None:
             )
 
 
-def apply(top: str, directories: Sequence[Wanted], enforce: bool, check: bool) -> Result:
+def trusted(users: Sequence[str]) -> set[int]:
+    """Return who may lead this process elsewhere: root, itself, and these users."""
+    uids = {0, os.geteuid()}
+    for user in users:
+        with contextlib.suppress(KeyError):
+            uids.add(pwd.getpwnam(user).pw_uid)
+    return uids
+
+
+@contextlib.contextmanager
+def opened(path: str, trust: Collection[int], start: int | None = None) -> Iterator[int]:
+    """Open a directory, from another or from the root, and follow no link on the way but those of trusted users."""
+    at = os.open("/", _DIRECTORY) if start is None else os.dup(start)
+    rest, links = path.split("/"), 0
+    try:
+        while rest:
+            name = rest.pop(0) or "."
+            try:
+                below = os.open(name, _DIRECTORY, dir_fd=at)
+            except OSError as error:
+                target = _target(name, at, trust) if error.errno in (errno.ELOOP, errno.ENOTDIR) else ""
+                links += 1
+                if not target or links > MOST_LINKS:
+                    raise
+                rest = [*target.split("/"), *rest]
+                below = os.open("/" if target.startswith("/") else ".", _DIRECTORY, dir_fd=at)
+            os.close(at)
+            at = below
+        yield at
+    finally:
+        os.close(at)
+
+
+def _target(name: str, at: int, trust: Collection[int]) -> str:
+    """Return where a link of a trusted user leads; nothing for what is no link."""
+    link = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    try:
+        status = os.fstat(link)
+        if not stat.S_ISLNK(status.st_mode):
+            return ""
+        if status.st_uid not in trust:
+            raise LinkError(os.readlink(f"/proc/self/fd/{link}"), _user(status.st_uid))
+        return os.readlink("", dir_fd=link)
+    finally:
+        os.close(link)
+
+
+def apply(top: str, directories: Sequence[Wanted], enforce: bool, check: bool, users: Sequence[str] = ()) -> Result:
     """Make what is missing, parents first, and correct what is there if that is asked for."""
-    result = Result()
-    if not os.path.isdir(top):
-        raise TreeError(f"{top} is no directory: it has to be there before its tree is")
-    for one in sorted(directories, key=lambda entry: entry.path.split(os.sep)):
-        path = os.path.join(top, one.path)
+    tree = _Tree(top, enforce, check, trusted(users))
+    with contextlib.ExitStack() as stack:
         try:
-            status = os.lstat(path)
-        except FileNotFoundError:
-            result.created.append(one.path)
-            result.before.append(f"{one.path}: absent")
-            result.after.append(f"{one.path}: {one.like()}")
-            if not check:
-                _make(path, one)
-            continue
+            start = stack.enter_context(opened(os.path.abspath(top), tree.trust))
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise TreeError(f"{top} is no directory: it has to be there before its tree is") from error
+        tree.judge(top, os.fstat(start))
+        for one in sorted(directories, key=lambda entry: entry.path.split(os.sep)):
+            tree.go(one, start)
+    return tree.result
+
+
+class _Tree:
+    """Goes from one directory to the next."""
+
+    def __init__(self, top: str, enforce: bool, check: bool, trust: set[int]) -> None:
+        self.top, self.enforce, self.check, self.trust = top, enforce, check, trust
+        self.result = Result()
+
+    def go(self, one: Wanted, start: int) -> None:
+        """See to one directory."""
+        above, name = os.path.split(one.path)
+        path = os.path.join(self.top, one.path)
+        try:
+            with opened(above, self.trust, start) as parent:
+                self._see_to(one, path, name, parent)
+        except LinkError as error:
+            self.result.left.append({"path": one.path, "found": error.found, "wanted": one.like()})
+            if str(error) not in self.result.links:
+                self.result.links.append(str(error))
+        except FileNotFoundError as error:
+            if not self.check or above not in self.result.created:
+                raise TreeError(f"the directory above {path} is not there: put it into the list") from error
+            self._note(self.result.created, one, "absent")
         except NotADirectoryError as error:
             raise TreeError(
                 f"{os.path.dirname(path)} is no directory: move it away, or take {one.path} out of the list"
             ) from error
-        if stat.S_ISLNK(status.st_mode):
-            if not os.path.isdir(path):
-                raise TreeError(f"{path} is a link that leads to no directory: repair or remove it")
-            continue  # somebody has put it elsewhere, and what is there is theirs
-        if not stat.S_ISDIR(status.st_mode):
-            raise TreeError(f"{path} is no directory: move it away, or take {one.path} out of the list")
+
+    def _see_to(self, one: Wanted, path: str, name: str, parent: int) -> None:
+        try:
+            with self._there(one, path, name, parent) as there:
+                self._correct(one, path, there)
+        except FileNotFoundError:
+            self._note(self.result.created, one, "absent")
+            if not self.check:
+                self._make(one, path, name, parent)
+
+    @contextlib.contextmanager
+    def _there(self, one: Wanted, path: str, name: str, parent: int) -> Iterator[int | None]:
+        """Open what is there; None for a link, since what it leads to is not ours to change."""
+        try:
+            there = os.open(name, _DIRECTORY, dir_fd=parent)
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+                raise
+            if not _target(name, parent, self.trust):
+                raise TreeError(f"{path} is no directory: move it away, or take {one.path} out of the list") from error
+            try:
+                with opened(name, self.trust, parent):
+                    pass
+            except OSError as lost:
+                raise TreeError(
+                    f"{path} is a link that leads to no directory ({lost.strerror}): repair or remove it"
+                ) from lost
+            yield None
+            return
+        try:
+            yield there
+        finally:
+            os.close(there)
+
+    def _correct(self, one: Wanted, path: str, there: int | None) -> None:
+        if there is None:
+            return
+        status = os.fstat(there)
         found = (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
         if found == (one.mode, one.uid, one.gid):
-            continue
-        if not enforce:
-            result.left.append({"path": one.path, "found": _like(*found), "wanted": one.like()})
-            continue
-        result.corrected.append(one.path)
-        result.before.append(f"{one.path}: {_like(*found)}")
-        result.after.append(f"{one.path}: {one.like()}")
-        if not check:
-            os.chown(path, one.uid, one.gid, follow_symlinks=False)
-            os.chmod(path, one.mode)
-    return result
+            return
+        if not self.enforce:
+            self.result.left.append({"path": one.path, "found": _like(*found), "wanted": one.like()})
+            self.judge(path, status, one.uid)
+            return
+        self._note(self.result.corrected, one, _like(*found))
+        if not self.check:
+            os.fchown(there, one.uid, one.gid)
+            os.fchmod(there, one.mode)
 
+    def _make(self, one: Wanted, path: str, name: str, parent: int) -> None:
+        try:
+            os.mkdir(name, 0o700, dir_fd=parent)  # nobody else enters before it is what it should be
+        except FileExistsError:
+            return  # somebody else has just made it, so it is theirs
+        try:
+            made = os.open(name, _DIRECTORY, dir_fd=parent)
+        except OSError as error:
+            raise TreeError(f"{path} was taken away while it was made ({error.strerror}): see who can") from error
+        try:
+            if os.fstat(made).st_uid != os.geteuid():
+                raise TreeError(
+                    f"{path} is not root's, who has just made it: somebody has put another in its place, "
+                    "or the file system takes root for another user (root_squash)"
+                )
+            os.fchown(made, one.uid, one.gid)
+            os.fchmod(made, one.mode)
+        finally:
+            os.close(made)
 
-def _make(path: str, one: Wanted) -> None:
-    try:
-        os.mkdir(path, 0o700)  # nobody else enters before it is what it should be
-    except FileNotFoundError as error:
-        raise TreeError(f"the directory above {path} is not there: put it into the list") from error
-    except FileExistsError:
-        return  # somebody else has just made it, so it is theirs
-    os.chown(path, one.uid, one.gid)
-    os.chmod(path, one.mode)
+    def judge(self, path: str, status: os.stat_result, owner: int = 0) -> None:
+        """Remember a directory in which users can replace what others have made."""
+        loose = status.st_mode & 0o002 and not status.st_mode & stat.S_ISVTX
+        if status.st_uid not in {*self.trust, owner} or loose:
+            found = _like(stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
+            self.result.open.append(f"{path} ({found})")
+
+    def _note(self, where: list[str], one: Wanted, before: str) -> None:
+        where.append(one.path)
+        self.result.before.append(f"{one.path}: {before}")
+        self.result.after.append(f"{one.path}: {one.like()}")

@@ -13,6 +13,9 @@ description:
   - Makes all directories of a list in one task, where a loop would cost one task for each.
   - Directories that are there already keep their owner and mode unless O(enforce) is set. Links to directories are
     always left alone, since somebody has put that part of the tree elsewhere.
+  - No link of an ordinary user is followed, so that nobody who owns a directory of the tree leads root elsewhere. Such
+    a link, and what would lie below it, is left alone with a warning. So is a directory in which users can replace
+    things.
 options:
   path:
     description: The top of the tree. It must be there.
@@ -43,6 +46,11 @@ options:
         description: Its group.
         type: str
         default: root
+  trusted_users:
+    description: Users besides root whose links are followed, such as the cluster's own, who may become root.
+    type: list
+    elements: str
+    default: []
   enforce:
     description: Whether directories that are there already get the owner and mode of the list.
     type: bool
@@ -106,6 +114,7 @@ def main() -> None:
                     "group": {"type": "str", "default": "root"},
                 },
             },
+            "trusted_users": {"type": "list", "elements": "str", "default": []},
             "enforce": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
@@ -116,9 +125,17 @@ def main() -> None:
         if params["mount"]:
             tree.require_mount(params["mount"])
         wanted = [tree.wanted(d["path"], d["mode"], d["owner"], d["group"]) for d in params["directories"]]
-        result = tree.apply(params["path"], wanted, params["enforce"], module.check_mode)
+        users = params["trusted_users"]
+        result = tree.apply(params["path"], wanted, params["enforce"], module.check_mode, users)
     except (OSError, tree.TreeError) as error:
         module.fail_json(msg=str(error))
+    for link in result.links:
+        module.warn(link)
+    if result.open:
+        module.warn(
+            f"users can replace what lies in {', '.join(result.open)}; "
+            "needed: root as the owner, and mode +t where all may write"
+        )
     diff = (
         {"before": "\n".join([*result.before, ""]), "after": "\n".join([*result.after, ""])} if result.changed else {}
     )

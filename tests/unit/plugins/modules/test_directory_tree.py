@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import os
 import pwd
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +145,150 @@ def test_a_missing_top_is_not_made(run_module: Run, tmp_path: Path) -> None:
     answer = run_module(directory_tree, {"path": str(tmp_path / "absent"), "directories": [entry("a")]})
     assert answer["failed"]
     assert not (tmp_path / "absent").exists()
+
+
+# --- a directory that somebody else owns -----------------------------------------------------------------------------
+
+USER = 65534
+TWO_USERS = pytest.mark.skipif(os.geteuid() != 0, reason="only root can have another user do something")
+
+
+def as_user(do: Callable[[], Any]) -> None:
+    """Do something as an ordinary user; what such a user may not do is left undone."""
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(OSError):
+            os.setgid(USER)
+            os.setuid(USER)
+            do()
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+class Interloper:
+    """Stands for the module `os`; before call number `step` of it, a user does something."""
+
+    def __init__(self, step: int, do: Callable[[], Any]) -> None:
+        self.step, self.do, self.calls = step, do, 0
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(os, name)
+        if not callable(found):
+            return found
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            if self.calls == self.step:
+                as_user(self.do)
+            return found(*args, **kwargs)
+
+        return call
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A shared tree as it outlives a cluster: everybody may make something in it, and `logs` is a user's."""
+    top = Path(tempfile.mkdtemp(prefix="postboot-tree-"))
+    for name, mode, user in (("fsx", 0o1777, 0), ("fsx/logs", 0o755, USER), ("victim", 0o700, 0)):
+        (top / name).mkdir()
+        (top / name).chmod(mode)
+        os.chown(top / name, user, user)
+    top.chmod(0o755)
+    yield top
+    shutil.rmtree(top)
+
+
+def swap(path: Path, target: Path) -> None:
+    """Put a link in the place of a directory, or where one is about to be made."""
+    with contextlib.suppress(FileNotFoundError):
+        path.rename(path.with_name(f"{path.name}-moved"))
+    path.symlink_to(target)
+
+
+@TWO_USERS
+@pytest.mark.parametrize("enforce", [False, True])
+@pytest.mark.parametrize("swapped", ["logs", "logs/training"])
+def test_a_user_who_swaps_a_directory_for_a_link_leads_root_nowhere(
+    run_module: Run, shared: Path, monkeypatch: pytest.MonkeyPatch, swapped: str, enforce: bool
+) -> None:
+    fsx, victim = shared / "fsx", shared / "victim"
+    args = {
+        "path": str(fsx),
+        "directories": [entry("logs"), entry("logs/training", "1777")],
+        "enforce": enforce,
+    }
+    told = set()
+    for step in range(1, 200):
+        shutil.rmtree(fsx)
+        fsx.mkdir()
+        fsx.chmod(0o1777)
+        (fsx / "logs").mkdir()
+        os.chown(fsx / "logs", USER, USER)
+        user = Interloper(step, lambda: swap(fsx / swapped, victim))
+        with monkeypatch.context() as patch:
+            patch.setattr(_directory_tree, "os", user)
+            answer = run_module(directory_tree, args)
+        status = victim.stat()
+        assert (status.st_uid, f"{status.st_mode & 0o7777:04o}") == (0, "0700"), f"at step {step}: {answer}"
+        assert not list(victim.iterdir()), f"at step {step}: {answer}"
+        told.add(answer["msg"] if answer["failed"] else "done")
+        told |= {f"{one['path']} is {one['found']}" for one in answer.get("left", ())}
+        if user.calls < step:
+            break
+    assert step > 10
+    assert f"{swapped} is a link of user nobody" in told
+    assert "done" in told
+    assert all("\n" not in line for line in told)
+
+
+@TWO_USERS
+def test_a_link_is_followed_only_if_root_or_a_trusted_user_has_made_it(
+    run_module: Run, shared: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    as_user(lambda: swap(shared / "fsx/logs", shared / "victim"))
+    args = {
+        "path": str(shared / "fsx"),
+        "directories": [entry("logs"), entry("logs/training", "1777"), entry("data")],
+    }
+    answer = run_module(directory_tree, args)
+    assert answer["created"] == ["data"]
+    assert [one["path"] for one in answer["left"]] == ["logs", "logs/training"]
+    said = capfd.readouterr().err.split()
+    link = f"{shared}/fsx/logs is a link of user nobody, and is not followed; remove it, or run: chown -h root "
+    assert " ".join(said).count(link) == 1, said
+    answer = run_module(directory_tree, {**args, "trusted_users": ["nobody", "nobody-here"]})
+    assert answer["created"] == ["logs/training"]
+    assert modes(shared / "victim") == {"training": "1777"}
+    assert (shared / "victim").stat().st_mode & 0o7777 == 0o700
+    (shared / "fsx/logs/training").rmdir()
+    os.chown(shared / "fsx/logs", 0, 0, follow_symlinks=False)
+    assert run_module(directory_tree, args)["created"] == ["logs/training"]
+
+
+@TWO_USERS
+def test_the_top_is_not_reached_by_a_users_link(run_module: Run, shared: Path) -> None:
+    (shared / "fsx/top").symlink_to(shared / "victim")
+    os.chown(shared / "fsx/top", USER, USER, follow_symlinks=False)
+    answer = run_module(directory_tree, {"path": str(shared / "fsx/top"), "directories": [entry("data")]})
+    assert answer["failed"]
+    assert answer["msg"].startswith(f"{shared}/fsx/top is a link of user nobody, and is not followed; ")
+    assert not list((shared / "victim").iterdir())
+
+
+@TWO_USERS
+def test_directories_in_which_users_can_replace_things_are_told(
+    run_module: Run, shared: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (shared / "fsx/data").mkdir()
+    (shared / "fsx/data").chmod(0o777)
+    (shared / "fsx/scripts").mkdir(mode=0o750)
+    directories = [entry("logs"), entry("data", "1777"), entry("scripts"), entry("logs/training", "1777")]
+    run_module(directory_tree, {"path": str(shared / "fsx"), "directories": directories})
+    said = " ".join(capfd.readouterr().err.split())
+    assert (
+        f"users can replace what lies in {shared}/fsx/data (0777 root:root), {shared}/fsx/logs (0755 nobody:nogroup); "
+        "needed: root as the owner, and mode +t where all may write"
+    ) in said
+    enforced = {"path": str(shared / "fsx"), "directories": directories, "enforce": True}
+    run_module(directory_tree, {**enforced, "trusted_users": ["nobody"]})
+    assert "users can replace" not in capfd.readouterr().err
