@@ -15,6 +15,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 
 from ansible_collections.pcluster.postboot.plugins.action import check_variables
+from ansible_collections.pcluster.postboot.plugins.module_utils import _node_storage
 
 LUSTRE = {"path": "/fsx", "type": "lustre", "source": "fs-1.fsx.us-east-1.amazonaws.com@tcp:/abc"}
 HOME = {"path": "/home", "type": "nfs", "source": "10.0.0.4:/home"}
@@ -67,6 +68,8 @@ def variables(repo: Path) -> Variables:
         ([HOME, LUSTRE], [HOME], "/fsx", "", []),
         ([HOME], [HOME], "/fsx", "", []),
         ([], [], "/fsx", "", []),
+        # Somebody's own script has mounted it.
+        ([SHARED, HOME], [SHARED, HOME, LUSTRE], "/fsx", "/fsx/software/.cache", ["/fsx"]),
     ],
 )
 def test_the_shared_directory_and_what_lies_below(
@@ -75,6 +78,37 @@ def test_the_shared_directory_and_what_lies_below(
     value = variables("compute", wanted, [mounted(mount) for mount in found])
     assert (value("common_shared_dir"), value("common_cache_dir")) == (shared, cache)
     assert value("__common_shared_mounts") == mounts
+
+
+ZFS = {"fsx_shared_dirs": "/zfs", "fsx_fs_ids": "fs-2", "fsx_fs_types": "OPENZFS", "fsx_volume_junction_paths": "/fsx"}
+BOTH = {"fsx_shared_dirs": "/zfs,/lustre", "fsx_fs_ids": "fs-2,fs-1", "fsx_fs_types": "OPENZFS,LUSTRE"}
+EFS = {"efs_shared_dirs": "/efs", "efs_fs_ids": "fs-3"}
+EBS = {"ebs_shared_dirs": "/home,/data", "volume": "vol-1,vol-2"}
+RAID = {"raid_shared_dir": "/raid", "raid_vol_ids": "vol-3"}
+NO_EFS = {"efs_shared_dirs": "/shared", "efs_fs_ids": ""}
+
+
+@pytest.mark.parametrize("kind", ["head", "login", "compute"])
+@pytest.mark.parametrize(
+    ("cluster", "shared"),
+    [
+        ({**BOTH, **EFS, **EBS}, "/lustre"),
+        ({**ZFS, **EFS, **EBS}, "/zfs"),
+        ({**EFS, **EBS, **RAID}, "/efs"),
+        ({**EBS, **RAID, **NO_EFS}, "/data"),
+        ({**RAID, **NO_EFS}, "/raid"),
+        ({"ebs_shared_dirs": "/home", "volume": "vol-1", **NO_EFS}, "/fsx"),
+        ({"shared_storage_type": "efs", **NO_EFS}, "/fsx"),
+    ],
+)
+def test_every_node_takes_the_same_file_system(
+    variables: Variables, kind: str, cluster: dict[str, Any], shared: str
+) -> None:
+    wanted = _node_storage.wanted_mounts({"region": "us-east-1", **cluster}, kind, "10.0.0.4")
+    value = variables(kind, wanted, [mounted(mount) for mount in wanted])
+    assert value("common_shared_dir") == shared
+    assert value("__common_shared_mounts") == ([] if shared == "/fsx" else [shared])
+    assert bool(value("__fsx_problems")) is (shared == "/fsx")
 
 
 def test_the_shared_directory_may_lie_below_a_mount(variables: Variables) -> None:
@@ -142,10 +176,10 @@ def test_other_kinds_of_mounts_have_only_to_be_there(variables: Variables) -> No
 
 
 def test_a_shared_directory_on_the_nodes_own_disk_is_refused(variables: Variables) -> None:
-    (line,) = variables("head", [SHARED], [mounted(SHARED)])("__fsx_problems")
+    (line,) = variables("compute", [HOME], [mounted(HOME)])("__fsx_problems")
     assert line == (
-        "common_shared_dir is /fsx, which is on the disk of this node itself (mounted file systems: /shared); "
-        "set it to a directory that all nodes share, or set fsx_required to false"
+        "common_shared_dir is /fsx, which is on the disk of this node itself (mounted file systems: /home); "
+        "set it to a directory that all nodes share, such as /home/shared, or set fsx_required to false"
     )
     assert "(mounted file systems: none)" in variables("head", [], [])("__fsx_problems")[0]
     for no in (False, "false"):
