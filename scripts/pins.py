@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Compare every recorded sha256 with what the publisher says, and record those that are missing.
+"""Compare every recorded sha256 (or sha512) with what the publisher says, and record those that are missing.
 
 A role that downloads something has, for a variable <x>_sha256 in its defaults, __<x>_url in its vars/main.yml, and
 __<x>_checksums where the publisher has a list of checksums. Both are worked out for each architecture of the variable.
@@ -24,7 +24,7 @@ import jinja2
 import yaml
 
 GO = {"x86_64": "amd64", "aarch64": "arm64"}
-_SHA256 = re.compile(r"\b[0-9a-fA-F]{64}\b")
+_DIGEST = re.compile(r"\b(?:[0-9a-fA-F]{128}|[0-9a-fA-F]{64})\b")
 
 
 class PinError(Exception):
@@ -39,6 +39,11 @@ class Pin:
     variable: str
     architecture: str
     recorded: str
+
+    @property
+    def kind(self) -> str:
+        """Which hash it is: a sha512 has 128 digits."""
+        return "sha512" if len(self.recorded) == 128 else "sha256"
 
     def __str__(self) -> str:
         """Name it as a user would set it."""
@@ -69,9 +74,9 @@ def fetch(url: str, timeout: float = 30) -> bytes:
         raise PinError(f"{url}: {error}") from error
 
 
-def fetch_sha256(url: str, timeout: float = 30) -> str:
-    """Get a file of any size, and return its sha256."""
-    digest = hashlib.sha256()
+def fetch_digest(url: str, kind: str, timeout: float = 30) -> str:
+    """Get a file of any size, and return its hash."""
+    digest = hashlib.new(kind)
     try:
         with urllib.request.urlopen(url, timeout=timeout) as answer:
             while chunk := answer.read(1 << 20):
@@ -82,15 +87,18 @@ def fetch_sha256(url: str, timeout: float = 30) -> str:
 
 
 def published(text: str, file: str) -> str:
-    """Return the sha256 that a publisher's list has for a file. A list for one file need not name it."""
+    """Return the sha256 that a publisher's list has for a file, or else the sha512.
+
+    A list for one file need not name it.
+    """
     found = []
     for line in text.splitlines():
-        match = _SHA256.search(line)
+        match = _DIGEST.search(line)
         if match:
             rest = line[: match.start()] + " " + line[match.end() :]
             names = [word.strip("*()=:").rpartition("/")[2] for word in rest.split()]
-            found.append((match[0].lower(), [name for name in names if name and name != "SHA256"]))
-    for digest, names in found:
+            found.append((match[0].lower(), [name for name in names if name and name not in ("SHA256", "SHA512")]))
+    for digest, names in sorted(found, key=lambda one: len(one[0])):
         if file in names:
             return digest
     if len(found) == 1 and not found[0][1]:
@@ -172,7 +180,7 @@ class Pins:
             return published(self._lists[where], url.rpartition("/")[2]), "what the publisher's list says"
         if not self.download:
             raise PinError("the publisher has no list of checksums; --download computes it from the file itself")
-        return fetch_sha256(url), "computed from the download, for which no publisher vouches"
+        return fetch_digest(url, pin.kind), "computed from the download, for which no publisher vouches"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -24,6 +24,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model 
     Artifact,
     ArtifactError,
     Settings,
+    algorithm,
     owner_ids,
 )
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_receipt import FileRecord, Receipt, Survey
@@ -78,7 +79,7 @@ class Outcome:
 
 
 def _lines(version: str, sha256: str, paths: list[str], amiss: list[str]) -> str:
-    lines = [f"version: {version}", f"sha256: {sha256}", *(f"file: {path}" for path in paths), *amiss]
+    lines = [f"version: {version}", f"{algorithm(sha256)}: {sha256}", *(f"file: {path}" for path in paths), *amiss]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -154,7 +155,7 @@ def _installed(artifact: Artifact, receipt: Receipt | None) -> Receipt | None:
         return mark if mark and mark.answers(artifact) else None
     if artifact.plain:
         with contextlib.suppress(OSError):
-            if files.file_sha256(artifact.dest) == artifact.sha256:
+            if files.has_digest(artifact.dest, artifact.sha256):
                 record = FileRecord(artifact.dest, sha256=artifact.sha256)
                 record.note(os.lstat(artifact.dest))
                 return Receipt.of(artifact, [record])

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import IO
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_files as files
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import algorithm
 
 MAX_HOLDERS = 3
 LONGEST_SLEEP = 2.0
@@ -118,7 +119,7 @@ class Cache:
         self._usable = True
 
     def _entry(self, sha256: str) -> str:
-        return os.path.join(self._root, "sha256", sha256[:2], sha256)
+        return os.path.join(self._root, algorithm(sha256), sha256[:2], sha256)
 
     def _stem(self, sha256: str) -> str:
         return os.path.join(os.path.dirname(self._entry(sha256)), f".{sha256}.lease")
@@ -173,13 +174,14 @@ class Cache:
             with files.open_regular(path) as file:
                 status = os.fstat(file.fileno())
                 sink.restart()
-                size, digest = files.copy(file, sink.write)
+                size, digest = files.copy(file, sink.write, algorithm(sha256))
         except FileNotFoundError:
             return None
         sink.finish()
         if digest == sha256:
             return size
-        self._warn(f"cache {self._root}: entry {sha256} holds other bytes (sha256 {digest}) and was not used")
+        found = f"{algorithm(sha256)} {digest}"
+        self._warn(f"cache {self._root}: entry {sha256} holds other bytes ({found}) and was not used")
         if os.path.samestat(os.lstat(path), status):
             os.unlink(path)
         return None

@@ -34,6 +34,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model 
     Artifact,
     ArtifactError,
     Settings,
+    algorithm,
     mirrored,
     public,
 )
@@ -91,7 +92,8 @@ def download(artifact: Artifact, settings: Settings, sink: Sink) -> tuple[str, i
     if not settings.upstream:
         failures.append("upstream: not allowed (upstream is false)")
     needed = f" (pinned by {artifact.sha256_variable})" if artifact.sha256_variable else ""
-    raise ArtifactError(f"no source delivered sha256 {artifact.sha256}{needed}: {'; '.join(failures)}")
+    wanted = f"{algorithm(artifact.sha256)} {artifact.sha256}{needed}"
+    raise ArtifactError(f"no source delivered {wanted}: {'; '.join(failures)}")
 
 
 def _persist(url: str, sha256: str, settings: Settings, sink: Sink) -> int:
@@ -108,7 +110,7 @@ def _persist(url: str, sha256: str, settings: Settings, sink: Sink) -> int:
 
 
 def _pull(url: str, sha256: str, settings: Settings, sink: Sink) -> int:
-    digest, size = hashlib.sha256(), 0
+    digest, size = hashlib.new(algorithm(sha256)), 0
     sink.restart()
     with contextlib.closing(content(url, settings)) as chunks:
         for chunk in chunks:
@@ -117,7 +119,7 @@ def _pull(url: str, sha256: str, settings: Settings, sink: Sink) -> int:
             sink.write(chunk)
     sink.finish()
     if digest.hexdigest() != sha256:
-        raise SourceError(f"{size} bytes came with sha256 {digest.hexdigest()}")
+        raise SourceError(f"{size} bytes came with {digest.name} {digest.hexdigest()}")
     return size
 
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import IO
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import ArtifactError
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import ArtifactError, algorithm
 
 CHUNK = 1 << 20
 STALE_AFTER = 3600.0  # seconds without a write, for temporary files whose maker cannot be asked
@@ -227,9 +227,9 @@ class Sink:
             raise ArtifactError(advise(error, self._place)) from error
 
 
-def copy(source: IO[bytes], write: Callable[[bytes], object]) -> tuple[int, str]:
-    """Read a file to its end; hand every chunk to `write`; return the size and sha256 of what went by."""
-    digest, size = hashlib.sha256(), 0
+def copy(source: IO[bytes], write: Callable[[bytes], object], kind: str = "sha256") -> tuple[int, str]:
+    """Read a file to its end; hand every chunk to `write`; return the size and hash of what went by."""
+    digest, size = hashlib.new(kind), 0
     while True:
         chunk = source.read(CHUNK)
         if not chunk:
@@ -239,10 +239,10 @@ def copy(source: IO[bytes], write: Callable[[bytes], object]) -> tuple[int, str]
         write(chunk)
 
 
-def file_sha256(path: str) -> str:
-    """Return the sha256 of a regular file."""
+def has_digest(path: str, digest: str) -> bool:
+    """Tell whether a regular file has this sha256 or sha512."""
     with open_regular(path) as file:
-        return copy(file, len)[1]
+        return copy(file, len, algorithm(digest))[1] == digest
 
 
 def open_regular(path: str, follow: bool = False) -> IO[bytes]:

@@ -19,12 +19,17 @@ SHORTEST_SECRET = 4
 BUNDLED = "/opt/pcluster-postboot/current/mirror"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*\Z")
-_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_DIGEST = re.compile(r"(?:[0-9a-f]{64}|[0-9a-f]{128})\Z")
 _SCHEMES = ("http", "https", "s3", "file")
 
 
 class ArtifactError(Exception):
     """What was found, what was needed and what to do, in one line."""
+
+
+def algorithm(digest: str) -> str:
+    """Return which hash this is. Some publishers tell their sha512 alone, and its length is enough to know it."""
+    return "sha512" if len(digest) == 128 else "sha256"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,8 +156,10 @@ def parse(raw: dict[str, Any]) -> Artifact:
     where = f"set {variable}" if variable else "set sha256"
     if not sha256:
         raise ArtifactError(f"{name}: no sha256 is known for {public(raw['url'])}: {where} to the hash of that file")
-    if not _SHA256.match(sha256):
-        raise ArtifactError(f"{name}: sha256 {sha256!r} is not 64 hexadecimal digits: {where} to the hash of the file")
+    if not _DIGEST.match(sha256):
+        raise ArtifactError(
+            f"{name}: sha256 {sha256!r} is not 64 hexadecimal digits, or 128 of a sha512: {where} to the file's hash"
+        )
     dest = raw["dest"]
     if not dest.startswith("/") or os.path.normpath(dest) == "/":
         raise ArtifactError(f"{name}: dest {dest!r} must be an absolute path below /")

@@ -10,7 +10,7 @@ import os
 import stat
 from typing import Any
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_files import Staged, file_sha256, open_regular
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_files import Staged, has_digest, open_regular
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import Artifact, public
 
 SCHEMA = 1
@@ -45,7 +45,7 @@ class FileRecord:
         if not stat.S_ISREG(status.st_mode) or status.st_size != self.size:
             return False
         glance = (status.st_mtime_ns, status.st_ctime_ns) == (self.mtime_ns, self.ctime_ns)
-        return glance or file_sha256(self.path) == self.sha256
+        return glance or has_digest(self.path, self.sha256)
 
 
 @dataclasses.dataclass

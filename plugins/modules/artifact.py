@@ -10,7 +10,7 @@ module: artifact
 short_description: Install verified downloads from a cache, a mirror or upstream
 version_added: 0.1.0
 description:
-  - Has release archives, packages and single files installed on a node, each pinned by its sha256.
+  - Has release archives, packages and single files installed on a node, each pinned by its sha256 or sha512.
   - An artifact that is installed already is left alone. A receipt for each name says which files belong to it; it
     holds only while every one of them is still what was installed. Mode and owner that drifted are put right without
     a download.
@@ -48,7 +48,8 @@ options:
         required: true
       sha256:
         description:
-          - The sha256 of the download, 64 hexadecimal digits. Empty means that nobody knows it yet, and fails.
+          - The sha256 of the download, 64 hexadecimal digits, or its sha512, which some publishers tell alone, 128 of
+            them. Empty means that nobody knows it yet, and fails.
         type: str
         required: true
       sha256_variable:

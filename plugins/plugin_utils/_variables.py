@@ -23,7 +23,7 @@ _KINDS = {
     "dict": "a dictionary",
     "path": "a path",
 }
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_DIGEST = re.compile(r"[0-9a-f]{64}|[0-9a-f]{128}")  # a sha512, where its publisher tells no other
 REPORTED = "reported"  # in common_deferred: every component whose failure is only reported
 SERVICE = "pull"  # the component whose service does what is deferred
 DEFERRED = "it comes after the boot (common_deferred)"
@@ -128,7 +128,7 @@ def pin_errors(name: str, value: Any, architecture: str, version: Any = None) ->
         found, where = value.get(key), f"{name}['{key}']"
     else:
         found, where = value, name
-    if isinstance(found, str) and _SHA256.fullmatch(found):
+    if isinstance(found, str) and _DIGEST.fullmatch(found):
         return []
     what = f"version {version} for {architecture}" if version else architecture
     state = "is not set" if not found else f"is {shown(found)}"

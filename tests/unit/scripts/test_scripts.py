@@ -301,6 +301,24 @@ def test_without_a_list_the_download_itself_has_to_do(
     assert hashlib.sha256(b"arm64").hexdigest() in after
 
 
+def test_a_recorded_sha512_is_compared_with_a_sha512(
+    tool: Path, publisher: Publisher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    defaults, content = tool / "defaults/main.yml", "amd64"
+    (tool / "vars/main.yml").write_text(VARS.splitlines()[1] + "\n")
+    publisher.put("v1.0/tool-amd64.tgz", content)
+    sha512 = hashlib.sha512(content.encode()).hexdigest()
+    defaults.write_text(defaults.read_text().replace(A, sha512))
+    code, said, after = run_pins(tool, capsys, "--download", "--check")
+    assert (code, said[0]) == (
+        0,
+        "tool_sha256['x86_64']: computed from the download, for which no publisher vouches",
+    )
+    publisher.put("v1.0/tool-amd64.tgz", "another")
+    code, said, after = run_pins(tool, capsys, "--download", "--update")
+    assert hashlib.sha512(b"another").hexdigest() in after
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -309,6 +327,9 @@ def test_without_a_list_the_download_itself_has_to_do(
         (f"SHA256 (tool.tgz) = {A}\n", A),
         (f"{A.upper()}\n", A),
         (f"tool.tgz: {A}\n", A),
+        (f"{A}{B}  tool.tgz\n", A + B),
+        (f"SHA512 (tool.tgz) = {A}{B}\n", A + B),
+        (f"{A}{B}  tool.tgz\n{B}  tool.tgz\n", B),
     ],
 )
 def test_publishers_write_their_lists_in_many_ways(text: str, found: str) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import email.utils
+import hashlib
 import importlib.util
 import json
 import os
@@ -655,6 +656,46 @@ def test_redirects_go_up_to_https_and_never_down(lab: Lab, https: Any) -> None:
     assert MIRRORED not in lab.hits()
 
 
+# --- a publisher that tells its sha512 alone -----------------------------------------------------------------------
+
+SHA512 = hashlib.sha512(PACKED).hexdigest()
+
+
+@pytest.mark.parametrize("kind", ["plain", "members", "tree"])
+def test_a_hash_of_128_digits_is_a_sha512(lab: Lab, kind: str) -> None:
+    wanted = getattr(lab, kind)(sha256=SHA512.upper())
+    found = lab.ok(wanted, cache=str(lab.cache))
+    assert (found["changed"], found["source"], found["sha256"]) == (True, "upstream", SHA512)
+    entry = lab.cache / "sha512" / SHA512[:2] / SHA512
+    assert entry.read_bytes() == PACKED
+    before = lab.installed()
+    again = lab.ok(wanted, cache=str(lab.cache))
+    assert (again["changed"], again["source"]) == (False, "installed")
+    altered = next(path for path in lab.dest.rglob("*") if path.is_file() and path.name in ("pkg.tar.gz", "README"))
+    altered.write_bytes(b"other")
+    lab.hits()
+    mended = lab.ok(wanted, cache=str(lab.cache))
+    assert (mended["changed"], mended["source"], lab.installed()) == (True, "cache", before)
+    assert lab.hits() == {}
+
+
+def test_other_bytes_than_those_of_a_sha512_are_not_used(lab: Lab) -> None:
+    other = "0" * 128
+    said = lab.fails(lab.members(sha256=other, sha256_variable="pkg_sha256['noarch']"))
+    assert f"no source delivered sha512 {other} (pinned by pkg_sha256['noarch'])" in said
+    assert f"{len(PACKED)} bytes came with sha512 {SHA512}" in said
+    assert not lab.dest.exists()
+
+
+def test_a_file_that_is_there_already_is_known_by_its_sha512(lab: Lab) -> None:
+    lab.dest.mkdir()
+    (lab.dest / "pkg.tar.gz").write_bytes(PACKED)
+    found = lab.ok(lab.plain(sha256=SHA512))
+    assert (found["changed"], found["source"], lab.hits()) == (False, "installed", {})
+    os.utime(lab.dest / "pkg.tar.gz", (1, 1))
+    assert not lab.ok(lab.plain(sha256=SHA512))["changed"]
+
+
 # --- arguments -----------------------------------------------------------------------------------------------------
 
 
@@ -663,7 +704,8 @@ def test_redirects_go_up_to_https_and_never_down(lab: Lab, https: Any) -> None:
     [
         ({"sha256": ""}, "no sha256 is known for http://127.0.0.1"),
         ({"sha256": "", "sha256_variable": "pkg_sha256.aarch64"}, "set pkg_sha256.aarch64 to the hash of that file"),
-        ({"sha256": "abc"}, "is not 64 hexadecimal digits"),
+        ({"sha256": "abc"}, "is not 64 hexadecimal digits, or 128 of a sha512"),
+        ({"sha256": "a" * 100}, "is not 64 hexadecimal digits, or 128 of a sha512"),
         ({"name": "../x"}, "cannot name a receipt"),
         ({"dest": "relative"}, "must be an absolute path"),
         ({"dest": "/"}, "must be an absolute path below /"),
