@@ -37,6 +37,15 @@ def read(host: Host) -> dict[tuple[str, str, str], int]:
     return {(one[2], one[1], "1"): int(one[3]) for one in found if one}
 
 
+def test_only_what_somebody_asks_for_is_told(on: On) -> None:
+    text = on("head").check_output("curl -sf http://localhost:9100/metrics")
+    for metric in ("node_cpu_seconds_total", "node_network_receive_bytes_total"):
+        assert f"\n{metric}{{" in text, metric
+    for metric in ("node_softnet_", "node_schedstat_", "node_cpu_guest_", "node_network_up", "node_network_info"):
+        assert f"\n{metric}" not in text, metric
+    assert re.search(r'node_systemd_unit_state\{name="supervisord\.service",state="active",\S* 1\n', text)
+
+
 def test_every_counter_of_every_efa_device_is_told(gpu: Host, on: On, nodes: Nodes) -> None:
     before = read(gpu)
     gpu.check_output(f"systemctl start {UNIT}")

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -254,3 +255,40 @@ def test_the_command_line_reaches_node_exporter_word_by_word(variables: Variable
     words = shlex.split(rendered.replace("\\\n", " "))
     assert [word.replace("%%", "%").replace("$$", "$") for word in words][1:] == arguments
     assert "ansible_managed" in template.splitlines()[0]
+
+
+# What each collector gives, as seen of node_exporter 1.11; netclass has its names among those of netdev.
+SWITCHED_OFF = {
+    "cpu.guest": "node_cpu_guest_",
+    "netclass": r"node_network_(?!(?:receive|transmit)_\w+_total)",
+    "schedstat": "node_schedstat_",
+    "softnet": "node_softnet_",
+}
+
+
+def test_no_panel_and_no_rule_asks_for_what_node_exporter_leaves_out(repo: Path) -> None:
+    defaults = yaml.safe_load((repo / "roles/node_exporter/defaults/main.yml").read_text())
+    assert sorted(defaults["node_exporter_collectors_disabled"]) == sorted(SWITCHED_OFF)
+    files = [*repo.glob("roles/grafana/files/dashboards/*.json"), *repo.glob("roles/prometheus/files/rules/*.yml")]
+    assert len(files) > 8
+    text = "".join(path.read_text() for path in files)
+    assert "node_network_receive_bytes_total" in text
+    for name, pattern in SWITCHED_OFF.items():
+        assert re.findall(f"{pattern}\\w*", text) == [], name
+
+
+@pytest.mark.parametrize(
+    ("unit", "told"),
+    [
+        ("supervisord.service", True),  # ParallelCluster's daemons run under it
+        ("slurmctld.service", True),
+        ("nvidia-dcgm-exporter.service", True),
+        ("supervisord-other.service", False),
+        ("ssh.service", False),
+    ],
+)
+def test_the_units_on_which_a_cluster_lives(variables: Variables, unit: str, told: bool) -> None:
+    (flag,) = variables("head", [], [])("node_exporter_flags")
+    name, pattern = flag.split("=", 1)
+    assert name == "--collector.systemd.unit-include"
+    assert bool(re.fullmatch(pattern, unit)) is told  # node_exporter puts ^(?:…)$ around it
