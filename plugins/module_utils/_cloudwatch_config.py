@@ -149,8 +149,6 @@ def fit(wanted: Wanted, others: Mapping[str, Any], version: str, host: str, whos
     plugins = _plugins(wanted, efa, rollup)
     if plugins:
         config["metrics"] = {"metrics_collected": plugins}
-    if plugins and not metrics:
-        config["metrics"].update(namespace=namespace, append_dimensions={"InstanceId": "${aws:InstanceId}"})
     if plugins and rollup:
         # EFA's metrics take no other dimensions.
         by_node = [sorted([*wanted.dimensions, "InstanceId"]), *([["InstanceId"]] if efa else [])]
@@ -165,6 +163,9 @@ def fit(wanted: Wanted, others: Mapping[str, Any], version: str, host: str, whos
     if scrape:
         config.setdefault("logs", {})["metrics_collected"] = {"prometheus": _embedded(wanted)}
     _add(config, wanted.config)
+    if config.get("metrics", {}).get("metrics_collected") and not metrics:
+        config["metrics"].setdefault("namespace", namespace)
+        config["metrics"].setdefault("append_dimensions", {"InstanceId": "${aws:InstanceId}"})
     left_out += [f"{name}: {whose}" for name in _yield(config, others, "")]
     if metrics and "metrics" in config:
         for key in [key for key in config["metrics"] if key != "metrics_collected"]:

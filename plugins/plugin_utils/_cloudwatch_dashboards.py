@@ -19,6 +19,8 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._cloudwatch_conf
 WIDTH = 24
 MOST = 50  # lines of a graph; a search returns 500 at most
 SUFFIXES = {"default": "", "advanced": "-Advanced", "efa": "-EFA"}
+# Which of the agents' metrics a dashboard shows.
+SHOWN = {"default": ("host", "gpu", "efa"), "advanced": ("host", "gpu"), "efa": ("efa",)}
 _NODE = ("ClusterName", "InstanceId", "NodeName", "NodeType")
 _OF_KIND = {"compute": (*_NODE, "Queue"), "login": _NODE, "head": _NODE}
 # The dimensions that a plugin's own series have where they are not taken together.
@@ -33,7 +35,7 @@ class Cluster(NamedTuple):
     name: str
     region: str
     namespace: str
-    metrics: Sequence[str] = ("host", "gpu", "efa")
+    metrics: Sequence[str] = ()
     measurements: Mapping[str, Sequence[Any]] = {}
     per_device: bool = False
     interval: int = 60
@@ -67,6 +69,7 @@ class Builder:
         self.cluster = cluster
         self.widgets: list[Widget] = []
         self._x = self._y = self._height = 0
+        self._heading = ""
 
     def measures(self, plugin: str, name: str) -> bool:
         """Tell whether the agents measure something."""
@@ -98,6 +101,9 @@ class Builder:
 
     def place(self, kind: str, width: int, height: int, properties: dict[str, Any]) -> None:
         """Add a widget, in a new row where this one is full."""
+        if self._heading:
+            heading, self._heading = self._heading, ""
+            self.text(f"## {heading}")
         if self._x + width > WIDTH:
             self.row()
         self.widgets.append(
@@ -112,10 +118,21 @@ class Builder:
         self._x = self._height = 0
 
     def text(self, markdown: str, height: int = 1) -> None:
-        """Add a heading over the whole width."""
+        """Add a text over the whole width."""
         self.row()
         self.place("text", WIDTH, height, {"markdown": markdown})
         self.row()
+
+    def title(self, kind: str, text: str, more: str = "") -> None:
+        """Add the heading of the dashboard, and what it lacks."""
+        lacks = ", ".join(f"`{name}`" for name in SHOWN[kind] if name not in self.cluster.metrics)
+        lines = [f"# {text}", more, f"Not measured (`cloudwatch_agent_metrics`): {lacks}." if lacks else ""]
+        lines = [line for line in lines if line]
+        self.text("\n".join(lines), len(lines))
+
+    def heading(self, text: str) -> None:
+        """Name what follows. Where nothing follows, nothing is named."""
+        self._heading = text
 
     def graph(self, title: str, *lines: Line, unit: str = "", most: float | None = None, width: int = 8) -> None:
         """Add a graph of what is measured of these; none where nothing is."""
@@ -163,29 +180,29 @@ class Builder:
 def _default(b: Builder) -> None:
     c = b.cluster
     others = ", ".join(f"**{name_of(c.name, kind)}**" for kind in ("advanced", "efa"))
-    b.text(f"# {c.name}\nMore: {others}; ParallelCluster's own is **{c.name}-{c.region}**.", 2)
-    b.text("## Compute nodes")
+    b.title("default", c.name, f"More: {others}; ParallelCluster's own is **{c.name}-{c.region}**.")
+    b.heading("Compute nodes")
     b.graph("CPU in use", Line("cpu", "usage_active"), unit="%", most=100)
     b.graph("Memory in use", Line("mem", "used_percent"), unit="%", most=100)
     disk = Line("disk", "used_percent", label="${PROP('Dim.NodeName')} ${PROP('Dim.path')}")
     b.graph("Disks in use", disk, unit="%", most=100)
     if "gpu" in c.metrics:
-        b.text("## GPUs, by node")
+        b.heading("GPUs, by node")
         b.graph("Utilization", Line("nvidia_gpu", "utilization_gpu"), unit="%", most=100)
         b.graph("Memory in use", Line("nvidia_gpu", "memory_used"), unit="MiB")
         b.graph("Power of all GPUs of a node", Line("nvidia_gpu", "power_draw", stat="Sum"), unit="W")
     if "efa" in c.metrics:
-        b.text("## Network of the whole cluster")
+        b.heading("Network of the whole cluster")
         b.graph("EFA", *_traffic(True), unit="B/s", width=12)
         b.graph("EFA, retransmitted", Line("efa", "retrans_bytes", **_SUM, label="bytes"), unit="B/s", width=12)
-    b.text("## Head and login nodes")
+    b.heading("Head and login nodes")
     b.graph("CPU in use", *(Line("cpu", "usage_active", kind) for kind in ("head", "login")), unit="%", most=100)
     _head(b)
     if c.file_systems:
-        b.text("## FSx for Lustre")
+        b.heading("FSx for Lustre")
         _lustre(b)
     if c.log_group:
-        b.text("## Runs of this collection")
+        b.heading("Runs of this collection")
         b.logs(
             "The last run on each node",
             "filter @logStream like /pcluster-postboot-report/ | stats latest(outcome) as outcome, latest(finished) as "
@@ -232,12 +249,12 @@ def _lustre(b: Builder) -> None:
 
 def _advanced(b: Builder) -> None:
     c = b.cluster
-    b.text(f"# {c.name}: what slows a job down")
-    b.text("## Nodes")
+    b.title("advanced", f"{c.name}: what slows a job down")
+    b.heading("Nodes")
     b.graph("CPU that waits for storage", Line("cpu", "usage_iowait"), unit="%", width=12)
     b.graph("Least memory", Line("mem", "used_percent", stat="Maximum"), unit="% in use", most=100, width=12)
     if "gpu" in c.metrics:
-        b.text("## GPUs: a node whose lowest and highest GPU are far apart has one that does not take part")
+        b.heading("GPUs: a node whose lowest and highest GPU are far apart has one that does not take part")
         for name, title, unit, most in (
             ("utilization_gpu", "Utilization", "%", 100),
             ("memory_used", "Memory in use", "MiB", None),
@@ -254,7 +271,7 @@ def _advanced(b: Builder) -> None:
                 )
     scraped = [one for one in c.scrapes if "prometheus" in c.metrics]
     if scraped:
-        b.text("## What exporters show")
+        b.heading("What exporters show")
         for one in scraped:
             dimensions = sorted(
                 [*(name for name in _OF_KIND["compute"] if name != "InstanceId"), *one.get("dimensions", [])]
@@ -264,7 +281,7 @@ def _advanced(b: Builder) -> None:
                 expression = f"SORT(SEARCH('{words}', 'Maximum', {c.interval}), MAX, DESC, {MOST})"
                 b.metrics(metric, [[{"expression": expression, "id": "e1", "label": Line("", "").label}]], width=12)
     if c.head_instance:
-        b.text("## Head node")
+        b.heading("Head node")
         for title, names, stat in (
             ("Network", ("NetworkIn", "NetworkOut"), "Sum"),
             (
@@ -277,7 +294,7 @@ def _advanced(b: Builder) -> None:
             metrics = [["AWS/EC2", name, "InstanceId", c.head_instance, {"stat": stat}] for name in names]
             b.metrics(title, metrics)
     if c.log_group:
-        b.text("## Logs")
+        b.heading("Logs")
         b.logs(
             "Errors of Slurm and of ParallelCluster's daemons",
             "fields @timestamp, @logStream, @message | filter @logStream like /slurm|mgtd|supervisord/ "
@@ -293,12 +310,12 @@ def _advanced(b: Builder) -> None:
 
 def _efa(b: Builder) -> None:
     c = b.cluster
-    b.text(f"# {c.name}: EFA")
+    b.title("efa", f"{c.name}: EFA")
     by_node: dict[str, Any] = {"stat": "Sum", "rate": True, "label": "${PROP('Dim.InstanceId')}"}
-    b.text("## Whole cluster")
+    b.heading("Whole cluster")
     b.graph("Traffic", *_traffic(True), unit="B/s", width=12)
     b.graph("Retransmitted", Line("efa", "retrans_bytes", **_SUM, label="bytes"), unit="B/s", width=12)
-    b.text("## Each node: what goes on while a job runs is alike on all of its nodes")
+    b.heading("Each node: what goes on while a job runs is alike on all of its nodes")
     for title, name, unit in (
         ("Sent", "tx_bytes", "B/s"),
         ("Received", "rx_bytes", "B/s"),
@@ -306,7 +323,7 @@ def _efa(b: Builder) -> None:
         ("RDMA, written", "rdma_write_bytes", "B/s"),
     ):
         b.graph(title, Line("efa", name, **by_node), unit=unit, width=12)
-    b.text("## Each node: what should be zero, or near it")
+    b.heading("Each node: what should be zero, or near it")
     count: dict[str, Any] = {"stat": "Sum", "label": "${PROP('Dim.InstanceId')}"}
     for title, name in (
         ("Received packets that were dropped", "rx_dropped"),

@@ -140,6 +140,16 @@ def test_logs_of_both_are_shipped(on: On) -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("as_before")
+def test_by_default_logs_are_shipped_and_no_metrics(on: On, play: Play) -> None:
+    host = on(NODE)
+    assert play(*ONLY, *variables(cloudwatch_agent_metrics=[])).returncode == 0
+    assert list(json.loads(host.file(OURS).content_string)) == ["logs"]
+    ships(host, NODE)
+    assert "0 changed" in play(*ONLY, *variables(cloudwatch_agent_metrics=[])).stdout
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("as_before")
 def test_removal_removes_exactly_ours(on: On, play: Play) -> None:
     host = on(NODE)
     before = host.file(THEIRS).content_string

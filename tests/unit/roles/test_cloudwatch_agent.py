@@ -89,6 +89,26 @@ def test_disks_and_file_systems(variables: Variables) -> None:
     assert variables()("cloudwatch_agent_disks") == ["/"]
 
 
+def test_no_metric_is_bought_by_default(variables: Variables) -> None:
+    node = variables(node_type="compute", queue="gpu")
+    wanted = config.Wanted(
+        metrics=tuple(node("cloudwatch_agent_metrics")),
+        measurements=node("cloudwatch_agent_measurements"),
+        namespace=node("cloudwatch_agent_namespace"),
+        dimensions=node("__cloudwatch_agent_dimensions"),
+        gpus=8,
+        efa=32,
+        logs=tuple(node("cloudwatch_agent_logs")),
+        log_group="/aws/parallelcluster/alpha",
+        scrapes=tuple(config.Scrape(**one) for one in node("cloudwatch_agent_scrapes")),
+    )
+    fitted = config.fit(wanted, {}, "1.300071.0", "h", "theirs")
+    assert (list(fitted.config), list(fitted.config["logs"])) == (["logs"], ["logs_collected"])
+    assert (fitted.scrape, fitted.left_out) == (None, [])
+    chosen = config.fit(wanted._replace(metrics=("host", "gpu", "efa", "prometheus")), {}, "1.300071.0", "h", "theirs")
+    assert set(chosen.config["metrics"]["metrics_collected"]) == set(node("cloudwatch_agent_measurements"))
+
+
 def test_the_agent_knows_every_default(variables: Variables) -> None:
     value = variables()
     config.check(

@@ -467,6 +467,16 @@ def test_further_configuration_is_put_over_the_rest(node: Node) -> None:
     assert plugins(config)["cpu"]["measurement"] == ["usage_active", "time_idle"]
 
 
+def test_metrics_of_ones_own_alone_are_named_as_ours(node: Node) -> None:
+    """Otherwise nobody would know whose they are, and they would be where ParallelCluster's alarms look."""
+    own = {"metrics": {"metrics_collected": {"swap": {"measurement": ["used_percent"]}}}}
+    metrics = node(metrics=[], config=own)["config"]["metrics"]
+    assert metrics["namespace"] == "ParallelCluster/alpha"
+    assert metrics["append_dimensions"] == {"InstanceId": "${aws:InstanceId}"}
+    own["metrics"]["namespace"] = "Mine"
+    assert node(metrics=[], config=own)["config"]["metrics"]["namespace"] == "Mine"
+
+
 def test_no_file_is_writable_by_others(node: Node) -> None:
     node()
     assert not stat.S_IMODE(node.own.stat().st_mode) & 0o022

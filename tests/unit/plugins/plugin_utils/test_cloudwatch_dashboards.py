@@ -132,12 +132,26 @@ def test_widgets_lie_side_by_side(kind: str) -> None:
 def test_what_is_not_measured_is_not_shown() -> None:
     body = json.dumps(dashboards.build(CLUSTER._replace(metrics=["host"], log_group="", file_systems=[]), "default"))
     assert "nvidia" not in body
-    assert "efa" not in body
+    assert "efa_" not in body
     assert "SOURCE" not in body
     assert "cpu_usage_active" in body
     assert "nvidia_smi_power_draw" not in json.dumps(
         dashboards.build(CLUSTER._replace(measurements={"nvidia_gpu": ["utilization_gpu"]}), "advanced")
     )
+
+
+@pytest.mark.parametrize("metrics", [[], ["host"], ["gpu", "efa"]])
+@pytest.mark.parametrize("kind", list(dashboards.SUFFIXES))
+def test_no_heading_stands_alone(kind: str, metrics: list[str]) -> None:
+    title, *widgets = dashboards.build(CLUSTER._replace(metrics=metrics), kind)["widgets"]
+    assert title["type"] == "text"
+    headings = [one["type"] == "text" for one in widgets]
+    assert not any(here and after for here, after in zip(headings, [*headings[1:], True]))
+    assert ("efa" in metrics or bool(widgets)) if kind != "efa" else bool(widgets) is ("efa" in metrics)
+    lacks = [name for name in dashboards.SHOWN[kind] if name not in metrics]
+    told = title["properties"]["markdown"]
+    assert ("cloudwatch_agent_metrics" in told) is bool(lacks)
+    assert all(f"`{name}`" in told for name in lacks)
 
 
 def test_names() -> None:
