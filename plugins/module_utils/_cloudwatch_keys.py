@@ -197,6 +197,32 @@ MEASUREMENTS: dict[str, frozenset[str]] = {
         ],
     }.items()
 }
+_TIMES = ("guest", "guest_nice", "idle", "iowait", "irq", "nice", "soft_irq", "steal", "stolen", "system", "user")
+_LIMITS = ("cpu_time", "memory_data", "memory_locked", "memory_rss", "memory_stack", "memory_vms", "nice_priority")
+_LIMITED = (*_LIMITS, "num_fds", "realtime_priority", "signals_pending")
+# What can be measured of a process.
+PROCESS = frozenset(
+    [
+        *("cpu_time", *(f"cpu_time_{name}" for name in _TIMES), "cpu_usage"),
+        *("pid", "pid_count", "num_fds", "num_threads"),
+        *("memory_data", "memory_locked", "memory_rss", "memory_stack", "memory_swap", "memory_vms"),
+        *("involuntary_context_switches", "voluntary_context_switches", "nice_priority", "realtime_priority"),
+        *("read_bytes", "read_count", "write_bytes", "write_count", "signals_pending"),
+        *(f"rlimit_{name}_{kind}" for name in (*_LIMITED, "file_locks") for kind in ("hard", "soft")),
+    ]
+)
+_PROCESS_BY = ("pid_file", "exe", "pattern")
+# What EC2's network driver counts, beside what it counts for each queue. The driver decides that, and not the agent.
+ENA = frozenset(
+    [
+        *(f"{name}_allowance_exceeded" for name in ("bw_in", "bw_out", "pps", "conntrack", "linklocal")),
+        *("conntrack_allowance_available", "tx_timeout", "suspend", "resume", "wd_expired", "admin_q_pause"),
+        *("interface_up", "interface_down", "reset_fail"),
+        *(f"ena_srd_{name}" for name in ("mode", "tx_pkts", "eligible_tx_pkts", "rx_pkts", "resource_utilization")),
+        *(f"ena_admin_q_{kind}_cmd" for kind in ("aborted", "submitted", "completed")),
+        *("ena_admin_q_out_of_space", "ena_admin_q_no_completion", "phc_cnt", "phc_exp", "phc_skp", "phc_err"),
+    ]
+)
 # Names by which the agent knows a plugin, and puts before its measurements.
 REAL_NAMES = {"nvidia_gpu": "nvidia_smi"}
 _KINDS = {str: "a text", int: "a whole number", bool: "true or false"}
@@ -265,6 +291,8 @@ def _measurements(config: Mapping[str, Any], source: str) -> Iterator[str]:
     metrics = config.get("metrics")
     collected = metrics.get("metrics_collected") if isinstance(metrics, Mapping) else None
     for plugin, part in collected.items() if isinstance(collected, Mapping) else []:
+        yield from _processes(part, f"{source}.metrics.metrics_collected.{plugin}") if plugin == "procstat" else ()
+        yield from _counters(part, f"{source}.metrics.metrics_collected.{plugin}") if plugin == "ethtool" else ()
         wanted = part.get("measurement") if isinstance(part, Mapping) else None
         where = f"{source}.metrics.metrics_collected.{plugin}.measurement"
         if wanted is None and plugin in MEASUREMENTS:
@@ -275,3 +303,30 @@ def _measurements(config: Mapping[str, Any], source: str) -> Iterator[str]:
                 yield f"{where} has {one!r}; needed: a name, or an object with a name"
             elif plugin in MEASUREMENTS and bare(plugin, name) not in MEASUREMENTS[plugin]:
                 yield unknown(f"{where}: {name}", bare(plugin, name), sorted(MEASUREMENTS[plugin]))
+
+
+def _processes(entries: Any, where: str) -> Iterator[str]:
+    """Look at procstat: one name that it does not know has the agent refuse all of its configuration."""
+    for number, entry in enumerate(entries if isinstance(entries, list) else []):
+        if not isinstance(entry, Mapping):
+            continue
+        here = f"{where}[{number}]"
+        if not any(entry.get(key) for key in _PROCESS_BY):
+            yield f"{here} names no process; needed: pid_file, exe or pattern"
+        if not entry.get("measurement"):
+            yield f"{here}.measurement is missing; without one the agent refuses its configuration"
+        wanted = entry.get("measurement")
+        for name in wanted if isinstance(wanted, list) else []:
+            if not isinstance(name, str):
+                yield f"{here}.measurement has {name!r}; needed: a name"
+            elif bare("procstat", name) not in PROCESS:
+                yield unknown(f"{here}.measurement: {name}", bare("procstat", name), sorted(PROCESS))
+
+
+def _counters(part: Any, where: str) -> Iterator[str]:
+    """Look at ethtool, whose names may be patterns. What is no slip of a known one may be of a newer driver."""
+    wanted = part.get("metrics_include") if isinstance(part, Mapping) else None
+    for name in wanted if isinstance(wanted, list) else []:
+        close = difflib.get_close_matches(str(name), sorted(ENA), 1, 0.9)
+        if close and name not in ENA:
+            yield f"{where}.metrics_include: {name} is no counter of the ENA driver; did you mean {close[0]}?"

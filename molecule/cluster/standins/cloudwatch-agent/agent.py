@@ -38,12 +38,13 @@ DEFAULT = {
         "append_dimensions": {"InstanceId": "${aws:InstanceId}"},
     }
 }
+CPU = ("active", "guest", "guest_nice", "idle", "iowait", "irq", "nice", "softirq", "steal", "system", "user")
 MEASUREMENTS = {
-    "cpu": {
-        *(f"time_{x}" for x in ("active", "idle", "iowait", "system", "user")),
-        *(f"usage_{x}" for x in ("active", "idle", "iowait", "system", "user")),
+    "cpu": {f"{kind}_{x}" for kind in ("time", "usage") for x in CPU},
+    "mem": {
+        *("active", "available", "available_percent", "buffered", "cached", "free", "inactive", "shared"),
+        *("total", "used", "used_percent"),
     },
-    "mem": {"active", "available", "available_percent", "cached", "free", "total", "used", "used_percent"},
     "swap": {"free", "used", "used_percent"},
     "disk": {"free", "inodes_free", "inodes_total", "inodes_used", "total", "used", "used_percent"},
     "net": {"bytes_sent", "bytes_recv", "drop_in", "drop_out", "err_in", "err_out", "packets_sent", "packets_recv"},
@@ -54,7 +55,25 @@ MEASUREMENTS = {
         "utilization_memory",
         "memory_total",
         "memory_used",
+        "memory_free",
+        "fan_speed",
+        "pcie_link_gen_current",
+        "pcie_link_width_current",
+        *(f"encoder_stats_{x}" for x in ("session_count", "average_fps", "average_latency")),
+        *(f"clocks_current_{x}" for x in ("graphics", "sm", "memory", "video")),
     },
+}
+LIMITS = {
+    *("cpu_time", "file_locks", "memory_data", "memory_locked", "memory_rss", "memory_stack", "memory_vms"),
+    *("nice_priority", "num_fds", "realtime_priority", "signals_pending"),
+}
+PROCSTAT = {
+    *("cpu_time", "cpu_usage", *(f"cpu_time_{x}" for x in CPU if x not in ("active", "softirq"))),
+    *("cpu_time_soft_irq", "cpu_time_stolen", "involuntary_context_switches", "voluntary_context_switches"),
+    *(f"memory_{x}" for x in ("data", "locked", "rss", "stack", "swap", "vms")),
+    *("nice_priority", "num_fds", "num_threads", "pid", "pid_count", "realtime_priority", "signals_pending"),
+    *(f"{kind}_{x}" for kind in ("read", "write") for x in ("bytes", "count")),
+    *(f"rlimit_{limit}_{kind}" for limit in LIMITS for kind in ("hard", "soft")),
 }
 REAL_NAMES = {"nvidia_gpu": "nvidia_smi"}
 # In drop_original_metrics the agent puts the real name before every name without the plugin's own, but for these.
@@ -140,6 +159,19 @@ def merge(source: dict, result: dict, path: str, errors: list[str]) -> None:
             errors.append(f"Under path : /{below} | Error : Different values are specified for {key}")
 
 
+def processes(entries: list) -> list[str]:
+    errors, where = [], "/metrics/metrics_collected/procstat/"
+    for number, entry in enumerate(entries):
+        if not {"pid_file", "exe", "pattern"} & set(entry):
+            errors.append(f"Under path : {where}{number} | Error : Must validate at least one schema (anyOf)")
+        if "measurement" not in entry:
+            errors.append(f"Under path : {where}{number} | Error : measurement is required")
+        names = [re.sub("^procstat_", "", name.strip()) for name in entry.get("measurement", [])]
+        invalid = [name for name in names if name not in PROCSTAT]
+        errors += [f"Under path : {where} | Error : measurement name {name} is invalid" for name in invalid]
+    return errors
+
+
 def check(config: dict) -> None:
     errors = []
     metrics, logs = config.get("metrics"), config.get("logs")
@@ -168,6 +200,8 @@ def check(config: dict) -> None:
                 errors.append(
                     f"Under path : /metrics/metrics_collected/{plugin} | Error : Must be greater than or equal to 1"
                 )
+            if plugin == "procstat":
+                errors += processes(part)
             if plugin in MEASUREMENTS:
                 for name in part.get("measurement", []):
                     name = name["name"] if isinstance(name, dict) else name

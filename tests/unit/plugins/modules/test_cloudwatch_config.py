@@ -304,6 +304,14 @@ def test_logs_without_a_group_are_left_out(node: Node) -> None:
     assert node(log_group="/mine")["config"]["logs"]
 
 
+def procstat(**entry: Any) -> dict[str, Any]:
+    return {"config": {"metrics": {"metrics_collected": {"procstat": [entry]}}}}
+
+
+def ethtool(*names: str) -> dict[str, Any]:
+    return {"config": {"metrics": {"metrics_collected": {"ethtool": {"metrics_include": [*names]}}}}}
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -344,6 +352,28 @@ def test_logs_without_a_group_are_left_out(node: Node) -> None:
         (
             {"measurements": {"cpu": "usage_active"}},
             "cloudwatch_agent_measurements.cpu is 'usage_active'; needed: a list",
+        ),
+        (
+            procstat(exe="slurmd", measurement=["cpu_usage", "procstat_memory_rsss"]),
+            "metrics.metrics_collected.procstat[0].measurement: procstat_memory_rsss is not known "
+            "to the agent, which would pass over it; did you mean memory_rss?",
+        ),
+        (
+            procstat(exe="slurmd"),
+            "cloudwatch_agent_config.metrics.metrics_collected.procstat[0].measurement is missing",
+        ),
+        (
+            procstat(measurement=["cpu_usage"]),
+            "metrics_collected.procstat[0] names no process; needed: pid_file, exe or pattern",
+        ),
+        (
+            procstat(exe="slurmd", measurement=[{"name": "cpu_usage", "rename": "cpu"}]),
+            "procstat[0].measurement has {'name': 'cpu_usage', 'rename': 'cpu'}; needed: a name",
+        ),
+        (
+            ethtool("bw_in_allowance_exceeded", "bw_in_allowance_exceeeded"),
+            "metrics.metrics_collected.ethtool.metrics_include: bw_in_allowance_exceeeded is no "
+            "counter of the ENA driver; did you mean bw_in_allowance_exceeded?",
         ),
         ({"interval": 0}, "cloudwatch_agent_interval is 0; needed: 1 to 172800 seconds"),
         (
@@ -465,6 +495,40 @@ def test_further_configuration_is_put_over_the_rest(node: Node) -> None:
     assert config["agent"] == {"debug": True}
     assert plugins(config)["procstat"] == more["metrics"]["metrics_collected"]["procstat"]  # type: ignore[index]
     assert plugins(config)["cpu"]["measurement"] == ["usage_active", "time_idle"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        procstat(pattern="clustermgtd", measurement=["cpu_usage", "pid_count", "procstat_memory_rss"]),
+        # The driver decides which counters there are; a newer one may have others.
+        ethtool(
+            "conntrack_allowance_available", "queue_0_tx_missed_tx", "queue_*_rx_bad_desc_num", "of_a_newer_driver"
+        ),
+    ],
+)
+def test_processes_and_counters_of_the_ena_driver(node: Node, given: dict[str, Any]) -> None:
+    assert node(**given)["changed"]
+    assert not node(**given)["changed"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "error"),
+    [
+        (
+            {"exe": "slurmd", "measurement": ["memory_rsss"]},
+            "/metrics/metrics_collected/procstat/ | Error : measurement name memory_rsss is invalid",
+        ),
+        ({"measurement": ["cpu_usage"]}, "Must validate at least one schema (anyOf)"),
+    ],
+)
+def test_the_agent_itself_refuses_all_of_a_configuration_for_one_process(
+    node: Node, monkeypatch: pytest.MonkeyPatch, entry: dict[str, Any], error: str
+) -> None:
+    monkeypatch.setattr(keys, "problems", lambda config, source: [])
+    before = node.tree()
+    assert error in node(**procstat(**entry))["msg"]
+    assert node.tree() == before
 
 
 def test_metrics_of_ones_own_alone_are_named_as_ours(node: Node) -> None:
