@@ -3,8 +3,7 @@
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A stand-in for amazon-ssm-agent: runs what Run Command has for this instance, as root and one at a time.
 
-As with the real one, a script is a file that `sh -c` is given, without HOME or a terminal; what takes too long is
-killed with all that it has started in its process group, and then ends with 137.
+README.md beside it names what it has from the agent's source, and what is otherwise.
 """
 
 from __future__ import annotations
@@ -39,18 +38,36 @@ def run(instance: str, command: dict[str, Any]) -> dict[str, Any]:
     script = folder / "_script.sh"
     script.write_text(command["script"])
     script.chmod(0o700)
-    late = False
-    with (folder / "stdout").open("w+b") as out, (folder / "stderr").open("w+b") as err:
-        line = ["sh", "-c", str(script)]
-        process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
-        try:
-            code = process.wait(command["seconds"])
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            code, late = KILLED, True
-    told = {name: (folder / name).read_text(errors="replace") for name in ("stdout", "stderr")}
-    return {"id": command["id"], "code": code if code >= 0 else 128 - code, "late": late, **told}
+    process = subprocess.Popen(
+        ["sh", "-c", str(script)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "SSM_COMMAND_ID": command["id"], "AWS_SSM_INSTANCE_ID": instance},
+        start_new_session=True,
+    )
+    try:
+        # Until both are closed: by all that has them, and not only by the script.
+        out, err = process.communicate(timeout=command["seconds"])
+        code = process.returncode if process.returncode >= 0 else -1
+    except subprocess.TimeoutExpired as expired:
+        out, err = expired.stdout or b"", expired.stderr or b""
+        code = stop(process)
+    (folder / "stdout").write_bytes(out)
+    (folder / "stderr").write_bytes(err)
+    told = {"stdout": out.decode(errors="replace"), "stderr": err.decode(errors="replace")}
+    return {"id": command["id"], "code": code, "late": code == KILLED, **told}
+
+
+def stop(process: subprocess.Popen[bytes]) -> int:
+    """Kill the script's process group; return the code with which it counts as ended."""
+    process.poll()  # a script that has ended is no member of it any more
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return 1
+    process.wait()
+    return KILLED
 
 
 def main() -> None:
