@@ -25,7 +25,7 @@ _SECTIONS = {
     "": ("agent", "metrics", "logs", "traces"),
     "metrics": ("metrics_collected",),
     "logs": ("logs_collected", "metrics_collected"),
-    "logs.logs_collected": ("files", "journald"),
+    "logs.logs_collected": ("files",),
     "logs.metrics_collected": ("prometheus",),
 }
 _LISTS = {

@@ -138,7 +138,7 @@ SECTIONS = {
     "": ("agent", "metrics", "logs", "traces"),
     "metrics": ("metrics_collected",),
     "logs": ("logs_collected", "metrics_collected"),
-    "logs/logs_collected": ("files", "journald"),
+    "logs/logs_collected": ("files",),
     "logs/metrics_collected": ("prometheus",),
 }
 LISTS = {"metrics/metrics_collected": ("procstat",), "logs/logs_collected/files": ("collect_list",)}

@@ -243,6 +243,19 @@ def test_somebody_elses_file_comes_first_too(node: Node) -> None:
     assert sorted(plugins(node.merged())) == ["cpu", "disk", "mem"]
 
 
+def test_the_agent_takes_the_journal_from_one_file_only(node: Node) -> None:
+    def journal(unit: str) -> dict[str, Any]:
+        return {"logs": {"logs_collected": {"journald": {"collect_list": [{"units": [unit], "log_group_name": "/g"}]}}}}
+
+    node.parallelcluster(
+        {"logs": {"logs_collected": {**LOGS["logs"]["logs_collected"], **journal("sshd")["logs"]["logs_collected"]}}}
+    )
+    result = node(config=journal("slurmd"))
+    assert not result["failed"], result["msg"]
+    assert result["left_out"] == ["logs.logs_collected.journald: ParallelCluster's own"]
+    assert node.merged()["logs"]["logs_collected"]["journald"]["collect_list"][0]["units"] == ["sshd"]
+
+
 def test_an_old_agent_knows_no_efa(node: Node) -> None:
     node.version("1.300067.0b1500")
     result = node(efa=32)
