@@ -27,6 +27,11 @@ options:
     type: list
     elements: str
     default: [x86_64, aarch64]
+  dest:
+    description:
+      - The directory of a mirror. Each file then has a C(dest), at which the module M(pcluster.postboot.artifact) looks
+        for it in that mirror. Empty makes that a path below a mirror.
+    type: str
 """
 
 EXAMPLES = r"""
@@ -38,8 +43,8 @@ EXAMPLES = r"""
 RETURN = r"""
 _raw:
   description:
-    - The files, as the module M(pcluster.postboot.artifact) takes them but for their destination. An unknown hash is an
-      empty C(sha256).
+    - The files, as the module M(pcluster.postboot.artifact) takes them, with a destination where O(dest) names a
+      mirror. An unknown hash is an empty C(sha256).
   type: list
   elements: dict
   sample:
@@ -56,6 +61,8 @@ from typing import Any
 
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
+
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import mirrored
 
 ROLES = Path(__file__).resolve().parent.parent.parent / "roles"
 GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -81,20 +88,22 @@ class LookupModule(LookupBase):
     def _pins(self, role: str, variables: dict[str, Any]) -> list[dict[str, str]]:
         defaults = self._load(role, "defaults/main.yml")
         found = {**defaults, **variables, **self._load(role, "vars/main.yml")}
-        pins = []
+        pins, dest = [], self.get_option("dest")
         for variable in (name for name in defaults if name.endswith("_sha256")):
             what = variable[: -len("_sha256")]
             for architecture in ["noarch"] if "noarch" in defaults[variable] else self.get_option("architectures"):
                 found["ansible_facts"] = {"pcluster": _facts(architecture)}
                 templar = self._templar.copy_with_new_env(available_variables=found)
+                url = str(templar.template(found[f"__{what}_url"]))
                 version = str(templar.template(found.get(f"{what}_version", found.get(f"{role}_version", ""))))
                 pins.append(
                     {
                         "name": f"{what}-{version}-{architecture}",
                         "version": version,
-                        "url": str(templar.template(found[f"__{what}_url"])),
+                        "url": url,
                         "sha256": str(templar.template(found[variable]).get(architecture, "")),
                         "sha256_variable": f"{variable}['{architecture}']",
+                        **({} if dest is None else {"dest": mirrored(dest, url)}),
                     }
                 )
         return pins

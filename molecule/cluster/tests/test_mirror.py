@@ -32,6 +32,12 @@ def filled(on: On, play: Play) -> Iterator[None]:
     on("head").check_output("rm -rf /fsx/mirror && aws s3 rb --force s3://sandbox-mirror")
 
 
+@pytest.mark.usefixtures("filled")
+def test_a_file_keeps_its_name(on: On) -> None:
+    found = on("head").check_output("find /fsx/mirror -name 'enroot?caps*' -printf '%f\\n'").split("\n")
+    assert all(name.startswith("enroot+caps") for name in found), found
+
+
 @pytest.mark.parametrize("mirror", ["/fsx/mirror", "s3://sandbox-mirror/pins"])
 @pytest.mark.usefixtures("filled")
 def test_node_installs_from_the_mirror_alone(on: On, play: Play, mirror: str) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_model
+
 
 def pins(repo: Path, query: str, **variables: Any) -> subprocess.CompletedProcess[str]:
     """Ask the lookup through Ansible's own command line."""
@@ -59,6 +61,19 @@ def test_what_the_user_sets_counts(repo: Path) -> None:
     assert pin["name"] == "node_exporter-9.9.9-aarch64"
     assert pin["url"].endswith("/v9.9.9/node_exporter-9.9.9.linux-arm64.tar.gz")
     assert pin["sha256"] == "a" * 64
+
+
+@pytest.mark.parametrize(("mirror", "place"), [("/srv/mirror/", "/srv/mirror/"), ("", "")])
+def test_a_mirror_keeps_a_file_where_nodes_look_for_it(repo: Path, mirror: str, place: str) -> None:
+    query = f"query('pcluster.postboot.pins', 'enroot', 'node_exporter', architectures=['x86_64'], dest='{mirror}')"
+    base = "HTTPS://user:word@Example.com:8443/a%2Bb+c"
+    everything = found(pins(repo, query, node_exporter_base_url=base))
+    assert [pin["dest"] for pin in everything] == [_artifact_model.mirrored(mirror, pin["url"]) for pin in everything]
+    places = {pin["sha256_variable"]: pin["dest"] for pin in everything}
+    assert places["enroot_caps_deb_sha256['x86_64']"] == (
+        f"{place}github.com/NVIDIA/enroot/releases/download/v4.2.1/enroot+caps_4.2.1-1_amd64.deb"
+    )
+    assert places["node_exporter_sha256['x86_64']"].startswith(f"{place}example.com/a+b+c/v1.12.1/node_exporter-")
 
 
 @pytest.mark.parametrize("architecture", ["amd64", "sparc"])

@@ -448,28 +448,22 @@ def test_variables_of_hosts_are_told_to_stay(
     assert told == [f"{tmp_path}/host_vars does not come along: on itself each node is localhost, so use group_vars"]
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://github.com/a/b-1.0.tar.gz",
-        "https://user:word@example.com:8443/a%2Bb/c.deb?version=1",
-        "https://example.com/a/b%20c#x",
-    ],
-)
-@pytest.mark.parametrize("name", ["publish", "mirror"])
-def test_a_node_looks_where_a_download_is_put(url: str, name: str) -> None:
-    playbook = yaml.safe_load((Path(__file__).parents[4] / f"playbooks/{name}.yml").read_text())
-    known = [{"url": url}]
-    if name == "publish":
-        variables = {"__publish_files": playbook[-1]["vars"]["__publish_files"], "__publish_known": known}
-        wanted = "/mirror/{{ __publish_files | first }}"
-    else:
-        (task,) = (task for play in playbook for task in play["tasks"] if "__mirror_artifacts" in task.get("vars", {}))
-        variables = {**task["vars"], "__mirror_known": known, "mirror_dir": "/mirror"}
-        wanted = "{{ (__mirror_artifacts | first).dest }}"
+def test_what_is_put_into_a_bundle_is_asked_of_it_by_the_same_name() -> None:
+    playbook = yaml.safe_load((Path(__file__).parents[4] / "playbooks/publish.yml").read_text())
+    url = "https://github.com/a+b/c%20d.deb"
+    pin = {"url": url, "sha256": "1", "dest": _artifact_model.mirrored("", url)}
+    (task,) = (task for task in playbook[-1]["tasks"] if "__publish_artifacts" in task.get("vars", {}))
+    variables = {
+        **{name: playbook[-1]["vars"][name] for name in ("__publish_files", "__publish_known")},
+        **task["vars"],
+        "__publish_downloads": [pin],
+        "__publish_dir": "/bundles",
+    }
     trusted = {key: check_variables._trusted(value) for key, value in variables.items()}
-    found = Templar(loader=DataLoader(), variables=trusted).template(check_variables._trusted(wanted))
-    assert found == _artifact_model.mirrored("/mirror", url)
+    templar = Templar(loader=DataLoader(), variables=trusted)
+    assert templar.template(check_variables._trusted("{{ __publish_files }}")) == ["github.com/a+b/c d.deb"]
+    (artifact,) = templar.template(check_variables._trusted("{{ __publish_artifacts }}"))
+    assert artifact == {**pin, "dest": "/bundles/.mirror/github.com/a+b/c d.deb"}
 
 
 def test_downloads_come_along(run_module: Run, given: dict[str, Any], tmp_path: Path) -> None:
