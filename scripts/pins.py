@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import re
 import sys
 import urllib.error
@@ -86,19 +87,31 @@ def fetch_digest(url: str, kind: str, timeout: float = 30) -> str:
     return digest.hexdigest()
 
 
-def published(text: str, file: str) -> str:
-    """Return the sha256 that a publisher's list has for a file, or else the sha512.
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a publisher's list. GitHub's API describes a release by its notes, and its files' hashes."""
+    try:
+        release = json.loads(text)
+    except ValueError:
+        release = None
+    if not isinstance(release, dict):
+        return text.splitlines()
+    notes, files = str(release.get("body") or ""), release.get("assets") or []
+    return notes.splitlines() + [f"{file['digest']} {file['name']}" for file in files if file.get("digest")]
+
+
+def published(text: str, file: str, digits: int = 64) -> str:
+    """Return the hash that a publisher's list has for a file, of so many digits if it can be.
 
     A list for one file need not name it.
     """
     found = []
-    for line in text.splitlines():
+    for line in lines_of(text):
         match = _DIGEST.search(line)
         if match:
             rest = line[: match.start()] + " " + line[match.end() :]
             names = [word.strip("*()=:").rpartition("/")[2] for word in rest.split()]
             found.append((match[0].lower(), [name for name in names if name and name not in ("SHA256", "SHA512")]))
-    for digest, names in sorted(found, key=lambda one: len(one[0])):
+    for digest, names in sorted(found, key=lambda one: len(one[0]) != digits):
         if file in names:
             return digest
     if len(found) == 1 and not found[0][1]:
@@ -177,7 +190,8 @@ class Pins:
             where = work_out(f"{base}_checksums", variables, pin.architecture)
             if where not in self._lists:
                 self._lists[where] = fetch(where).decode("utf-8", "replace")
-            return published(self._lists[where], url.rpartition("/")[2]), "what the publisher's list says"
+            said = published(self._lists[where], url.rpartition("/")[2], len(pin.recorded) or 64)
+            return said, "what the publisher's list says"
         if not self.download:
             raise PinError("the publisher has no list of checksums; --download computes it from the file itself")
         return fetch_digest(url, pin.kind), "computed from the download, for which no publisher vouches"

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import http.server
 import importlib.util
+import json
 import shutil
 import sys
 import threading
@@ -82,9 +83,9 @@ def test_roles_that_keep_the_contracts_are_let_be(copy: Path, capsys: pytest.Cap
         ),
         (
             "defaults/main.yml",
-            "disabled: []",
+            "disabled: [cpu.guest, netclass, schedstat, softnet]",
             "disabled: zfs=1",
-            "node_exporter_collectors_disabled has the default []",
+            "node_exporter_collectors_disabled has the default ['cpu.guest', 'netclass', 'schedstat', 'softnet']",
         ),
         ("defaults/main.yml", "sha256:\n", "sha256: abc\nnode_exporter_x:\n", "node_exporter_sha256: "),
         ("defaults/main.yml", "# The version to install.\n", "", "node_exporter_version has no comment above it"),
@@ -334,6 +335,29 @@ def test_a_recorded_sha512_is_compared_with_a_sha512(
 )
 def test_publishers_write_their_lists_in_many_ways(text: str, found: str) -> None:
     assert pins.published(text, "tool.tgz") == found
+
+
+def test_a_list_with_both_hashes_is_asked_for_the_one_that_is_recorded() -> None:
+    text = f"{A}{B}  tool.tgz\n{B}  tool.tgz\n"
+    assert pins.published(text, "tool.tgz", 128) == A + B
+    assert pins.published(text, "tool.tgz", 64) == B
+    assert pins.published(f"{A}{B}  tool.tgz\n", "tool.tgz", 64) == A + B
+
+
+def test_what_github_says_of_a_release_is_a_list() -> None:
+    release = {
+        "tag_name": "v1.0",
+        "body": f"## Bug fixes\r\n\r\nChecksum (sha512) for tool.tgz:\r\n```\r\n{A}{B}  tool.tgz\r\n```\r\n",
+        "assets": [
+            {"name": "old.tgz", "digest": None},
+            {"name": "other.tgz", "digest": f"sha256:{A}"},
+            {"name": "tool.tgz", "digest": f"sha256:{B}"},
+        ],
+    }
+    assert pins.published(json.dumps(release), "tool.tgz", 128) == A + B
+    assert pins.published(json.dumps(release), "tool.tgz") == B
+    with pytest.raises(pins.PinError, match=r"does not name old\.tgz"):
+        pins.published(json.dumps(release), "old.tgz")
 
 
 @pytest.mark.parametrize("text", [f"{A}  other.tgz\n", "", f"{A}\n{B}\n", f"{A}  tool.tgz.asc\n"])
