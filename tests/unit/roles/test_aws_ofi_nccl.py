@@ -85,7 +85,8 @@ def test_which_nodes_get_it(variables: Variables, node: Any, builder: str, gets:
 def test_who_needs_the_hash(node: Any, build: str, asks: bool) -> None:
     action = check_variables.ActionModule.__new__(check_variables.ActionModule)
     action._templar = Templar(loader=DataLoader(), variables={})
-    given = {"ansible_facts": {"pcluster": node}, "aws_ofi_nccl_build": build}
+    given: dict[str, Any] = {"ansible_facts": {"pcluster": node}, "aws_ofi_nccl_build": build}
+    given["aws_ofi_nccl_sha256"] = {"noarch": ""}
     checker = action._checker(check_variables.read_roles(), given)
     assert checker.run(["aws_ofi_nccl"], node, bool)["aws_ofi_nccl"].run
     assert [line.partition(" ")[0] for line in checker.errors] == (["aws_ofi_nccl_sha256['noarch']"] if asks else [])
