@@ -138,11 +138,15 @@ def _ensure(artifact: Artifact, settings: Settings, outcome: Outcome) -> None:
 
 def _refuse_half_a_pin(artifact: Artifact, receipt: Receipt | None) -> None:
     """Raise where the version was changed and its hash was not: what is installed would pass for the new version."""
-    versions = (receipt.version, artifact.version) if receipt and receipt.sha256 == artifact.sha256 else ("", "")
-    if all(versions) and versions[0] != versions[1]:
+    if receipt and receipt.sha256 == artifact.sha256:
+        _refuse_hash_of(receipt.version, "which is installed", artifact)
+
+
+def _refuse_hash_of(version: str, where: str, artifact: Artifact) -> None:
+    if version and artifact.version and version != artifact.version:
         raise ArtifactError(
-            f"its sha256 is that of version {versions[0]}, which is installed; "
-            f"set {artifact.sha256_variable or 'sha256'} for version {versions[1]} too"
+            f"its {algorithm(artifact.sha256)} is that of version {version}, {where}; "
+            f"set {artifact.sha256_variable or 'sha256'} for version {artifact.version} too"
         )
 
 
@@ -187,11 +191,12 @@ def _obtain(artifact: Artifact, settings: Settings, outcome: Outcome, sink: file
     cache = Cache(settings.cache, settings.cache_wait, settings.lease_ttl, outcome.warnings.append)
     size, lease = cache.find_or_claim(artifact.sha256, sink)
     if size is not None:
+        _refuse_hash_of(cache.version(artifact.sha256), "which is in the cache", artifact)
         outcome.source, outcome.size = "cache", size
         return
     try:
         outcome.source, outcome.size = download(artifact, settings, sink)
-        cache.publish(artifact.sha256, sink.file)
+        cache.publish(artifact.sha256, artifact.version, sink.file)
     finally:
         if lease:
             lease.release()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import itertools
 import os
 import secrets
@@ -186,17 +187,26 @@ class Cache:
             os.unlink(path)
         return None
 
-    def publish(self, sha256: str, source: IO[bytes]) -> None:
+    def version(self, sha256: str) -> str:
+        """Return the version for which an entry was downloaded; empty where that is not known."""
+        try:
+            with files.open_regular(f"{self._entry(sha256)}.version") as file:
+                return file.read(200).decode(errors="replace")
+        except OSError:
+            return ""
+
+    def publish(self, sha256: str, version: str, source: IO[bytes]) -> None:
         """Put verified bytes into the cache, for all; a full or read-only cache is worth a warning and no more."""
         if not self._usable:
             return
         entry = self._entry(sha256)
         try:
             if not os.path.exists(entry):
-                with files.Staged(entry) as staged:
-                    files.copy(source, staged.file.write)
-                    staged.settle(0o644)
-                    staged.commit()
+                for path, content in ((f"{entry}.version", io.BytesIO(version.encode())), (entry, source)):
+                    with files.Staged(path) as staged:
+                        files.copy(content, staged.file.write)
+                        staged.settle(0o644)
+                        staged.commit()
         except OSError as error:
             self._give_up(error, sha256)
         else:

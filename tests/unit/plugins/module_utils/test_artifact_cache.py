@@ -77,7 +77,7 @@ def test_the_first_gets_the_lease_and_the_others_wait_for_its_result(cluster: Cl
         thread.start()
     time.sleep(0.8)  # longer than a lease lives that nobody touches
     assert answers == []
-    cluster.cache().publish(HASH, io.BytesIO(DATA))
+    cluster.cache().publish(HASH, "1.0", io.BytesIO(DATA))
     lease.release()
     for thread in threads:
         thread.join()
@@ -94,7 +94,7 @@ def test_a_lease_whose_process_is_dead_is_succeeded_at_once(cluster: Cluster) ->
     assert time.monotonic() - started < 1
     assert lease is not None
     assert lease.path.endswith(".3")
-    cluster.cache().publish(HASH, io.BytesIO(DATA))
+    cluster.cache().publish(HASH, "1.0", io.BytesIO(DATA))
     lease.release()
     assert cluster.leases() == []
 
@@ -151,9 +151,9 @@ def test_a_stopped_holder_is_succeeded_and_does_no_harm_when_it_wakes(cluster: C
     _size, lease = cluster.find(ttl=0.3)
     assert lease is not None
     os.utime(first)  # it woke up
-    cluster.cache().publish(HASH, io.BytesIO(DATA))  # and was faster
+    cluster.cache().publish(HASH, "1.0", io.BytesIO(DATA))  # and was faster
     assert cluster.find()[0] == len(DATA)
-    cluster.cache().publish(HASH, io.BytesIO(DATA))
+    cluster.cache().publish(HASH, "1.0", io.BytesIO(DATA))
     lease.release()
     assert cluster.entry.read_bytes() == DATA
     assert cluster.leases() == []
@@ -220,8 +220,8 @@ def test_publishing_sweeps_what_a_killed_publisher_left(cluster: Cluster) -> Non
     cluster.entry.parent.mkdir(parents=True)
     left = cluster.entry.parent / f".{HASH}.pcpb-tmp-{dead_tag()}-01234567"
     left.write_text("half")
-    cluster.cache().publish(HASH, io.BytesIO(DATA))
-    assert [path.name for path in cluster.entry.parent.iterdir()] == [HASH]
+    cluster.cache().publish(HASH, "1.0", io.BytesIO(DATA))
+    assert sorted(path.name for path in cluster.entry.parent.iterdir()) == [HASH, f"{HASH}.version"]
 
 
 def test_a_killed_holder_in_another_process_is_succeeded(cluster: Cluster) -> None:

@@ -222,6 +222,16 @@ def test_a_new_version_with_the_old_hash_is_half_a_pin(lab: Lab) -> None:
     )
 
 
+def test_a_new_version_with_the_hash_of_a_cached_one_is_half_a_pin(lab: Lab) -> None:
+    """On a node that has nothing yet, and whose cache has what another node has downloaded."""
+    lab.ok(lab.members(), cache=str(lab.cache))
+    more = {"cache": str(lab.cache), "state_dir": str(lab.root / "another node")}
+    other = lab.members(version="2.0", sha256_variable="tool_sha256['x86_64']", dest=str(lab.root / "another"))
+    line = lab.fails(other, **more)
+    assert "its sha256 is that of version 1.0, which is in the cache; set tool_sha256['x86_64'] for version 2.0" in line
+    assert lab.ok({**other, "version": "1.0"}, **more)["source"] == "cache"
+
+
 def test_a_tree_is_replaced_where_names_cannot_be_exchanged(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_artifact_files, "exchange", lambda one, other: False)
     lab.ok(lab.tree())
