@@ -448,7 +448,7 @@ def test_more_gpus_than_cores(cluster: Cluster) -> None:
         (
             "2.28.7 --sha256 sha:1",
             2,
-            "--sha256: found sha:1; needed: the 64 hexadecimal digits of the sha256 of nccl 2.28.7",
+            "--sha256: found sha:1; needed: the hexadecimal digits of the sha256 or sha512 of nccl 2.28.7",
         ),
         ("2.28.7 --sha256", 2, "--sha256: found none; needed: "),
         ("--help", 2, "usage: install-nccl-shared.sh [NCCL_VERSION"),
