@@ -207,14 +207,36 @@ def test_what_a_node_does(variables: Variables, node_type: str, more: dict[str, 
     assert variables(node_type=node_type)("prometheus_enabled") is (node_type != "compute")
 
 
+def rule(repo: Path, file: str, alert: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """An alert of our rules, and its group."""
+    groups = yaml.safe_load((repo / f"roles/prometheus/files/rules/{file}.yml").read_text())["groups"]
+    ((group, found),) = ((group, one) for group in groups for one in group["rules"] if one.get("alert") == alert)
+    return group, found
+
+
 def test_a_login_node_that_is_gone_is_forgotten_before_it_is_an_alert(variables: Variables, repo: Path) -> None:
     value = variables()
     gone = value("prometheus_registration_max_age") + value("prometheus_targets_interval") + 6
-    groups = yaml.safe_load((repo / "roles/prometheus/files/rules/node.yml").read_text())["groups"]
-    (rule,) = (one for group in groups for one in group["rules"] if one.get("alert") == "NodeDown")
-    assert rule["for"] == "5m"
+    assert rule(repo, "node", "LoginNodeDown")[1]["for"] == "5m"
     assert gone < 300
     assert value("prometheus_registration_max_age") > 2 * value("prometheus_registration_interval")
+
+
+def test_a_dead_node_is_an_alert_before_slurm_gives_it_up_and_one_that_leaves_is_none(
+    variables: Variables, repo: Path
+) -> None:
+    """In seconds: a scrape that fails takes ten, and the timer's accuracy and Prometheus' own delay are six."""
+
+    def seconds(text: str) -> int:
+        return int(text[:-1]) * {"s": 1, "m": 60}[text[-1]]
+
+    value = variables()
+    group, alert = rule(repo, "node", "NodeDown")
+    seen = seconds(value("prometheus_scrape_interval")) + 10 + seconds(group["interval"])
+    slurmd_timeout = 180  # ParallelCluster's slurm.conf
+    assert seen + seconds(alert["for"]) < slurmd_timeout
+    left = max(value("prometheus_targets_interval") + 6, seconds(value("prometheus_ec2_refresh_interval")) + 15)
+    assert seconds(alert["for"]) > left
 
 
 def test_jobs_are_those_of_exporters_that_there_are(variables: Variables) -> None:
