@@ -294,3 +294,20 @@ def test_the_report_says_what_runs(variables: Variables, given: dict[str, str], 
     stopped = {"status": {"LoadState": given.pop("state", "")}}
     said = variables(**given, __prometheus_stopped_service=stopped)("__prometheus_summary")
     assert said.startswith(told) if told else said == ""
+
+
+def test_xids_are_those_of_the_table(repo: Path) -> None:
+    """No XID is in two classes of it, and the alerts ask for those of their class."""
+    files = repo / "roles/prometheus/files"
+    table = yaml.safe_load((files / "xids.yml").read_text())
+    classes = {name: [xid for group in groups for xid in group["xids"]] for name, groups in table.items()}
+    assert list(classes) == ["critical", "none"]
+    everyone = [xid for xids in classes.values() for xid in xids]
+    assert len(everyone) == len(set(everyone))
+
+    def asked(alert: str) -> list[tuple[str, str]]:
+        return re.findall(r'xid([!=]~)"([0-9|]+)"', rule(repo, "gpu", alert)[1]["expr"])
+
+    critical, none = ("|".join(str(xid) for xid in sorted(classes[name])) for name in ("critical", "none"))
+    assert asked("GpuXidCritical") == [("=~", critical)]
+    assert asked("GpuXid") == [("!~", critical), ("!~", none)]
