@@ -21,7 +21,6 @@ from grafana_panels import (
     GREY,
     NODES,
     ORANGE,
-    PALE,
     RED,
     TAG,
     YELLOW,
@@ -79,24 +78,33 @@ def gpu_memory(selection: str, by: str) -> str:
     return f"100 * {used} / ({used} + {free})"
 
 
-# What slurm_exporter says of nodes in a state. A mark behind it tells of power: ~ % ! is off, or on the way there, and
-# with # it is on its way up.
-BROKEN = "(down|drain|fail|error|unknown).*"
+def with_xid(selection: str) -> str:
+    """How many GPUs have had an XID in the time that is shown. What tells the last one only keeps it for ever."""
+    xids = f'max by (UUID) (max_over_time(DCGM_EXP_XID_ERRORS_COUNT{{{selection}, xid!=""}}[$__range]))'
+    return f"count({xids} > 0) or vector(0)"
+
+
+# What slurm_exporter says of nodes in a state, as in the rules of role prometheus: each is in one of the first four,
+# whatever the mark behind it tells of power: ~ is powered down, % on its way there, and # on its way up.
+BROKEN = "(down|drain|fail|error|unknown|inval).*"
 STATES = {
-    "allocated": ('status=~"(allocated|completing)[^~#%!]*"', BLUE),
-    "mixed": ('status=~"mixed[^~#%!]*"', PALE),
-    "idle": ('status=~"(idle|planned|reserved)[^~#%!]*"', GREEN),
-    "powering_up": (f'status=~".+#", status!~"{BROKEN}"', YELLOW),
-    "powered_down": (f'status=~".+[~%!]", status!~"{BROKEN}"', GREY),
-    "drained": ('status=~"drain.*"', ORANGE),
-    "down": ('status=~"(down|fail|error|unknown).*"', RED),
+    "in_use": ("(allocated|mixed|completing).*", BLUE),
+    "idle": ("(idle|planned|reserved|blocked|maint|reboot).*", GREEN),
+    "drained": ("drain.*", ORANGE),
+    "down": ("(down|fail|error|unknown|inval).*", RED),
+}
+POWER = {
+    "powered_down": (".+[~%]", GREY),
+    "powering_up": (".+#", YELLOW),
 }
 
 
 def nodes_in(selection: str, *states: str) -> str:
     """How many nodes are in one of the states: each once, where they are known by name."""
-    named = " or ".join(f"count by (node) (slurm_node_status{{{selection}, {STATES[state][0]}}})" for state in states)
-    counted = f'sum(partition:slurm_nodes:sum{{{selection}, state=~"{"|".join(states)}"}})'
+    status = "|".join({**STATES, **POWER}[state][0] for state in states)
+    named = f'count by (node) (slurm_node_status{{{selection}, status=~"{status}"}})'
+    kind, more = (f"_{states[0]}", "") if states[0] in POWER else ("", f', state=~"{"|".join(states)}"')
+    counted = f"sum(partition:slurm_nodes{kind}:sum{{{selection}{more}}})"
     return f"count({named}) or ({counted} unless on () slurm_node_status{{{selection}}}) or vector(0)"
 
 
@@ -104,11 +112,10 @@ def node_states(selection: str) -> Json:
     """What the nodes do, over time, in colours that mean something."""
     return lines(
         "Nodes by state",
-        *(Query(nodes_in(selection, state), state) for state in STATES),
+        *(Query(nodes_in(selection, state), state) for state in (*STATES, *POWER)),
         unit="none",
-        stack=True,
-        colors={state: color for state, (_status, color) in STATES.items()},
-        description=f"What is drained or down counts as that, powered down or not. {TWICE}",
+        colors={state: color for state, (_status, color) in {**STATES, **POWER}.items()},
+        description=f"A node is in use, idle, drained or down, and may be powered down besides. {TWICE}",
     )
 
 
@@ -288,10 +295,10 @@ def gpu() -> Json:
                     ),
                     number(
                         "With an XID",
-                        f"count(DCGM_FI_DEV_XID_ERRORS{{{GPUS}}} > 0) or vector(0)",
+                        with_xid(GPUS),
                         "none",
                         limits=[(1, RED)],
-                        description="GPUs whose driver has reported an error (XID). The table below says which.",
+                        description="GPUs that had one in the time that is shown, a program's own included.",
                     ),
                     number(
                         "ECC errors",
@@ -853,8 +860,8 @@ def slurm() -> Json:
         expr = f"round(sum(increase({either(f'slurm_scheduler_jobs_{what}', f'slurm_sdiag_jobs_{what}')}[10m])))"
         return Query(expr, "cancelled" if what == "canceled" else what)
 
-    def nodes(title: str, *states: str, **more: Any) -> Json:
-        return number(title, nodes_in(PARTITION, *states), "none", description=TWICE, **more)
+    def nodes(title: str, *states: str, more: str = "", **options: Any) -> Json:
+        return number(title, nodes_in(PARTITION, *states), "none", description=more + TWICE, **options)
 
     free = f"sum(partition:slurm_gpus:sum{{{PARTITION}}}) - sum(partition:slurm_gpus_allocated:sum{{{PARTITION}}})"
     twice = "A node that is in several of the chosen partitions counts in each."
@@ -884,8 +891,8 @@ def slurm() -> Json:
                 [
                     number("Jobs running", f"sum(slurm_partition_jobs_running{{{PARTITION}}})", "none"),
                     number("Jobs waiting", f"sum(slurm_partition_jobs_pending{{{PARTITION}}})", "none"),
-                    nodes("Nodes in use", "allocated", "mixed", base=BLUE),
-                    nodes("Nodes idle", "idle"),
+                    nodes("Nodes in use", "in_use", base=BLUE),
+                    nodes("Nodes idle", "idle", more="Also those that are powered down. "),
                     nodes("Powering up", "powering_up", base=YELLOW),
                     nodes("Powered down", "powered_down", base=GREY),
                     nodes("Down or drained", "down", "drained", limits=[(1, RED)]),
@@ -1035,9 +1042,10 @@ def job() -> Json:
                     ),
                     number(
                         "GPUs with an XID",
-                        f"count({gpus % 'DEV_XID_ERRORS'} > 0) or vector(0)",
+                        with_xid(JOB),
                         "none",
                         limits=[(1, RED)],
+                        description="In the time that is shown.",
                     ),
                 ],
             ),

@@ -30,7 +30,7 @@ _ANNOTATIONS = {
     "type": "dashboard",
 }
 
-GREEN, YELLOW, ORANGE, RED, BLUE, PALE, GREY = "green", "#EAB839", "orange", "red", "blue", "light-blue", "#6e7077"
+GREEN, YELLOW, ORANGE, RED, BLUE, GREY = "green", "#EAB839", "orange", "red", "blue", "#6e7077"
 
 
 class Query(NamedTuple):

@@ -110,7 +110,7 @@ def test_jobs_of_the_real_slurm(on: On) -> None:
         host.check_output(f"/opt/slurm/bin/scancel {job}")
     wait(130, lambda: 1 in ask(host, 'up{job="slurm"}').values())
     # Under the names that dashboards use, whatever was scraped last.
-    wait(130, lambda: ask(host, 'partition:slurm_nodes:sum{partition="gpu", state="powered_down"} > 0'))
+    wait(130, lambda: ask(host, 'partition:slurm_nodes_powered_down:sum{partition="gpu"} > 0'))
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -311,3 +312,42 @@ def test_xids_are_those_of_the_table(repo: Path) -> None:
     critical, none = ("|".join(str(xid) for xid in sorted(classes[name])) for name in ("critical", "none"))
     assert asked("GpuXidCritical") == [("=~", critical)]
     assert asked("GpuXid") == [("!~", critical), ("!~", none)]
+
+
+def counted(statuses: list[str]) -> dict[str, int]:
+    """What slurmctld counts of nodes that sinfo prints so: each by its base state, and by each of its flags.
+
+    That is _statistics_part_aggregate_node of src/slurmctld/statistics.c, Slurm 25.11.7. A drained node may also be
+    down, which its state does not say.
+    """
+    count: Counter[str] = Counter()
+    for status in statuses:
+        match = re.fullmatch(r"(\w+)([~#%*]?)", status)
+        assert match, status
+        word, mark = match.groups()
+        bases = {"allocated": "alloc", "planned": "idle", "drained": "idle", "draining": "mixed"}
+        count[bases.get(word, word)] += 1
+        count["drain"] += word == "drained"
+        count["draining"] += word == "draining"
+        count[{"~": "powered_down", "%": "powering_down", "#": "powering_up"}.get(mark, "")] += 1
+    return count
+
+
+def test_slurmctld_counts_the_nodes_of_which_the_exporter_tells(repo: Path) -> None:
+    """The rules are tested on both, and on the same nodes."""
+    cases = {one["name"]: one for one in yaml.safe_load((repo / "tests/rules/slurm.yml").read_text())["tests"]}
+    statuses: dict[str, list[str]] = {}
+    for one in cases["the exporter's"]["input_series"]:
+        if one["series"].startswith("slurm_node_status{"):
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', one["series"]))
+            statuses.setdefault(labels["partition"], []).append(labels["status"])
+    told: dict[str, dict[str, int]] = {}
+    for one in cases["slurmctld's own"]["input_series"]:
+        match = re.match(r'slurm_partition_nodes_(\w+)\{.*partition="(\w+)"', one["series"])
+        if match and match[1] != "cpus_alloc":
+            told.setdefault(match[2], {})[match[1]] = int(one["values"].split("x")[0])
+    assert set(told) == set(statuses) == {"gpu", "nocap", "rest"}
+    for partition, values in told.items():
+        count = counted(statuses[partition])
+        assert values == {name: count[name] for name in values}, partition
+        assert len(values) == 9

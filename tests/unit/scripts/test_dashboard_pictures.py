@@ -74,13 +74,12 @@ def test_states_have_colours_that_mean_something(pictures: Any, source: Callable
     drawn = pictures.picture(made, source(True))
     found = dict(re.findall(r'height="3" fill="([^"]+)"[^>]*/>\n<text[^>]*>([^<]+)<', drawn))
     assert {name: color for color, name in found.items()} == {
-        "allocated": "#5794f2",
-        "mixed": "#8ab8ff",
+        "in_use": "#5794f2",
         "idle": "#73bf69",
-        "powering_up": "#EAB839",
-        "powered_down": "#6e7077",
         "drained": "#ff9830",
         "down": "#f2495c",
+        "powered_down": "#6e7077",
+        "powering_up": "#EAB839",
     }
 
 

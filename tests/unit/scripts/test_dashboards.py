@@ -37,7 +37,7 @@ SLURM = re.compile(
 LABELS = {
     *("__name__", "alertstate", "job", "pc_cluster", "pc_node", "pc_node_type", "pc_queue"),
     *("device", "fstype", "mode", "mountpoint", "name", "state", "type"),
-    *("UUID", "gpu", "hpc_job", "modelName"),
+    *("UUID", "gpu", "hpc_job", "modelName", "xid"),
     *("account", "node", "partition", "reason", "since", "status", "user", "username"),
 }
 
@@ -110,25 +110,37 @@ def lost(before: Any, after: Any, path: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("status", "state"),
+    ("status", "state", "power"),
     [
-        *(("idle", "idle"), ("planned*", "idle"), ("mixed", "mixed"), ("allocated+", "allocated")),
-        *(("completing", "allocated"), ("idle~", "powered_down"), ("idle%", "powered_down"), ("idle!", "powered_down")),
-        *(("idle#", "powering_up"), ("mixed#", "powering_up"), ("drained", "drained"), ("draining", "drained")),
-        *(("drained~", "drained"), ("down", "down"), ("down*", "down"), ("down~", "down"), ("down#", "down")),
+        *(("idle", "idle", ""), ("planned*", "idle", ""), ("mixed", "in_use", ""), ("allocated+", "in_use", "")),
+        *(("completing", "in_use", ""), ("idle~", "idle", "powered_down"), ("idle%", "idle", "powered_down")),
+        *(("idle!", "idle", ""), ("idle#", "idle", "powering_up"), ("mixed#", "in_use", "powering_up")),
+        *(("drained", "drained", ""), ("draining", "drained", ""), ("drained~", "drained", "powered_down")),
+        *(("down", "down", ""), ("down*", "down", ""), ("down~", "down", "powered_down"), ("reboot^", "idle", "")),
     ],
 )
-def test_a_node_is_in_one_state_and_broken_whether_it_has_power_or_not(status: str, state: str) -> None:
+def test_a_node_is_in_one_state_whether_it_has_power_or_not(status: str, state: str, power: str) -> None:
     program = load("dashboards")
 
-    def takes(selection: str) -> bool:
-        return all(
-            bool(re.fullmatch(pattern, status)) == (how == "=~")
-            for how, pattern in re.findall(r'status([=!]~)"([^"]*)"', selection)
-        )
+    def taken(kinds: dict[str, tuple[str, str]]) -> list[str]:
+        return [name for name, (pattern, _color) in kinds.items() if re.fullmatch(pattern, status)]
 
-    assert [name for name, (selection, _color) in program.STATES.items() if takes(selection)] == [state]
+    assert taken(program.STATES) == [state]
+    assert taken(program.POWER) == [power] * bool(power)
     assert bool(re.fullmatch(program.BROKEN, status)) == (state in ("drained", "down"))
+
+
+def test_dashboards_count_nodes_as_the_rules_do() -> None:
+    """Of each state the same nodes, by the exporter's names for them."""
+    program = load("dashboards")
+    groups = yaml.safe_load((REPO / "roles/prometheus/files/rules/slurm.yml").read_text())["groups"]
+    found = {}
+    for rule in groups[0]["rules"]:
+        if "slurm_node_status" in rule["expr"]:
+            state = rule.get("labels", {}).get("state") or rule["record"].split("nodes_")[1].split(":")[0]
+            found[state] = re.findall(r'status=~"([^"]*)"', rule["expr"])
+    kinds = {**program.STATES, **program.POWER}
+    assert found == {state: [pattern] for state, (pattern, _color) in kinds.items()}
 
 
 def test_they_are_of_grafanas_schema(made: Any) -> None:
