@@ -37,9 +37,10 @@ class Request(NamedTuple):
     prefix: str = "/opt/slurm"
     source: str = "auto"
     exporter_address: str = "127.0.0.1:9341"
+    exporter_needs: str = ""
     address: str = "127.0.0.1"
     interval: str = "60s"
-    users: bool = True
+    users: bool = False
     timeout: float = 10
 
 
@@ -120,7 +121,8 @@ def why_not_native(settings: dict[str, str], request: Request) -> str:
     if request.source == "exporter":
         return "the exporter is asked for"
     if version_of(version) < SAFE:
-        return f"Slurm {version} is older than {'.'.join(map(str, SAFE))}, from which on its own metrics are safe"
+        safe = ".".join(map(str, SAFE))
+        return f"Slurm {version} is older than {safe} of ParallelCluster 3.16, from which on its own metrics are safe"
     kind = settings.get("metricstype", "")
     if kind != PLUGIN:
         found = f"MetricsType is {kind}" if kind else "MetricsType is not set"
@@ -145,7 +147,10 @@ def find(request: Request) -> Outcome:
     reason = why_not_native(settings, request)
     if reason and request.source == "native":
         raise SlurmError(f"slurm_exporter_source is native, and that cannot be: {reason}; auto takes the exporter")
-    if reason:
+    if reason and request.source == "auto" and request.exporter_needs:
+        source, summary = "none", f"no metrics of Slurm: {reason}; or set {request.exporter_needs} for the exporter"
+        targets = []
+    elif reason:
         source, summary = "exporter", f"exporter ({reason})"
         targets = [_target(request, request.exporter_address)]
     else:

@@ -22,7 +22,8 @@ options:
     default: /opt/slurm
   source:
     description:
-      - V(auto) takes slurmctld's own metrics where they are there and safe, and else the exporter's.
+      - V(auto) takes slurmctld's own metrics where they are there and safe, and else the exporter's. Where neither can
+        be had, there are none, and RV(summary) says what is needed.
       - V(native) fails where slurmctld's own cannot be used.
     type: str
     choices: [auto, native, exporter]
@@ -31,14 +32,20 @@ options:
     description: Where the exporter answers on this node.
     type: str
     default: 127.0.0.1:9341
+  exporter_needs:
+    description: The variable without which the exporter cannot be installed; empty where it can.
+    type: str
+    default: ""
   interval:
     description: How often Prometheus is to scrape them.
     type: str
     default: 60s
   users:
-    description: Whether slurmctld's own metrics of each user and account are among them.
+    description:
+      - Whether slurmctld's own metrics of each user and account are among them. Slurm's guide advises not to store
+        them, as their number has no limit.
     type: bool
-    default: true
+    default: false
   address:
     description: Where slurmctld answers.
     type: str
@@ -66,7 +73,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 source:
-  description: V(native) or V(exporter).
+  description: V(native), V(exporter) or V(none).
   type: str
   returned: success
   sample: exporter
@@ -79,7 +86,7 @@ reason:
   description: Why slurmctld's own metrics are not used; empty where they are.
   type: str
   returned: success
-  sample: Slurm 25.11.4 is older than 25.11.5, from which on its own metrics are safe
+  sample: Slurm 25.11.4 is older than 25.11.5 of ParallelCluster 3.16, from which on its own metrics are safe
 summary:
   description: Where they come from, in one phrase.
   type: str
@@ -109,8 +116,9 @@ def main() -> None:
             "prefix": {"type": "path", "default": "/opt/slurm"},
             "source": {"type": "str", "choices": ["auto", "native", "exporter"], "default": "auto"},
             "exporter_address": {"type": "str", "default": "127.0.0.1:9341"},
+            "exporter_needs": {"type": "str", "default": ""},
             "interval": {"type": "str", "default": "60s"},
-            "users": {"type": "bool", "default": True},
+            "users": {"type": "bool", "default": False},
             "address": {"type": "str", "default": "127.0.0.1"},
             "timeout": {"type": "float", "default": 10},
         },

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import time
@@ -30,10 +31,14 @@ echo "MetricsType             = metrics/openmetrics"
 END
 cat > /run/native/slurmctld.py << 'END'
 from http.server import BaseHTTPRequestHandler, HTTPServer
+# Of five nodes one runs a job, one drains with one, one is idle, one is powered down, and one is down and powered down.
+COUNTS = {"jobs_running": 3, "nodes_alloc": 1, "nodes_mixed": 1, "nodes_idle": 2, "nodes_down": 1, "nodes_drain": 0,
+          "nodes_draining": 1, "nodes_powered_down": 2, "nodes_powering_down": 0, "nodes_powering_up": 0, "nodes": 5}
 PAGES = {
     "/metrics/jobs": "slurm_jobs 4\nslurm_jobs_pending 1\n",
-    "/metrics/nodes": "slurm_nodes 1\n",
-    "/metrics/partitions": 'slurm_partition_jobs_running{partition="native"} 3\n',
+    "/metrics/nodes": "slurm_nodes 5\n",
+    "/metrics/partitions": "".join(
+        'slurm_partition_%s{partition="native"} %d\n' % count for count in COUNTS.items()),
     "/metrics/scheduler": "slurm_sched_mean_cycle 7\n",
     "/metrics/jobs-users-accts": 'slurm_user_jobs_running{username="alice"} 3\n',
 }
@@ -134,9 +139,9 @@ def test_a_slurm_with_metrics_of_its_own_needs_no_exporter(native: Host, play: P
     assert native.run("systemctl is-enabled slurm_exporter").stdout.strip() == "disabled"
     groups = json.loads(native.file("/etc/prometheus/targets.d/slurm.json").content_string)
     assert [group["labels"]["__metrics_path__"] for group in groups] == [
-        f"/metrics/{part}" for part in ("jobs", "nodes", "partitions", "scheduler", "jobs-users-accts")
+        f"/metrics/{part}" for part in ("jobs", "nodes", "partitions", "scheduler")
     ]
-    wait(80, lambda: len(ask(native, 'up{job="slurm", slurm_part!=""} == 1')) == 5)
+    wait(80, lambda: len(ask(native, 'up{job="slurm", slurm_part!=""} == 1')) == 4)
     labels = [json.loads(found) for found in ask(native, "slurm_partition_jobs_running")]
     own = {
         "job": "slurm",
@@ -146,3 +151,23 @@ def test_a_slurm_with_metrics_of_its_own_needs_no_exporter(native: Host, play: P
         "pc_node_type": "head",
     }
     assert own.items() <= next(one for one in labels if one["partition"] == "native").items()
+    found = wait(70, lambda: ask(native, 'partition:slurm_nodes:sum{partition="native"}'))
+    states = {json.loads(one)["state"]: number for one, number in found.items()}
+    assert states == {"in_use": 1, "idle": 2, "drained": 1, "down": 1}
+
+
+@pytest.mark.long
+def test_without_an_exporters_hash_the_report_says_what_is_needed(on: On, play: Play) -> None:
+    host = on("el-head")
+    try:
+        result = play(*ONLY, "-e", json.dumps({"slurm_exporter_sha256": {"x86_64": "", "aarch64": ""}}))
+        assert result.returncode == 0, result.stdout[-3000:]
+        assert "0 failed" in result.stdout
+        (line,) = (one for one in result.stdout.splitlines() if one.startswith("slurm_exporter: "))
+        assert re.match(r"slurm_exporter: no metrics of Slurm: Slurm [\d.]+ is older than 25\.11\.5 ", line), line
+        assert "; or set slurm_exporter_sha256['x86_64'] for the exporter" in line
+        assert host.run("systemctl is-active slurm_exporter").stdout.strip() == "inactive"
+        assert json.loads(host.file("/etc/prometheus/targets.d/slurm.json").content_string) == []
+    finally:
+        assert play(*ONLY).returncode == 0
+    assert host.check_output("systemctl is-active slurm_exporter") == "active"

@@ -33,7 +33,8 @@ def variables(repo: Path) -> Variables:
             for part in ("defaults", "vars"):
                 everything.update(yaml.safe_load((repo / "roles" / role / part / "main.yml").read_text()) or {})
         everything.update(more)
-        node = {"node_type": node_type, "region": region, "image_build": False, "go_architecture": "arm64"}
+        node = {"node_type": node_type, "region": region, "image_build": False}
+        node.update(architecture="aarch64", go_architecture="arm64")
         everything["ansible_facts"] = {"pcluster": {**node, "cluster": "main", "slurm": {"prefix": "/opt/slurm"}}}
         trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
         templar = Templar(loader=DataLoader(), variables=trusted)
@@ -263,6 +264,20 @@ def test_slurms_exporter(variables: Variables) -> None:
     assert value("__slurm_exporter_url").endswith("/v1.8.4/slurm_exporter-1.8.4-linux-arm64.tar.gz")
     assert value("__slurm_exporter_local_address") == "127.0.0.1:9341"
     assert variables(slurm_exporter_listen_address=":1")("__slurm_exporter_local_address") == "127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("hashes", "needs"),
+    [
+        ({"x86_64": "a" * 64, "aarch64": ""}, "slurm_exporter_sha256['aarch64']"),
+        ({"x86_64": "a" * 64}, "slurm_exporter_sha256['aarch64']"),
+        ({"x86_64": "", "aarch64": "b" * 64}, ""),
+    ],
+)
+def test_the_variable_without_which_there_is_no_exporter(
+    variables: Variables, hashes: dict[str, str], needs: str
+) -> None:
+    assert variables(slurm_exporter_sha256=hashes)("__slurm_exporter_needs") == needs
 
 
 def test_every_alert_is_seen_firing_and_every_record_is_asked_for(repo: Path) -> None:

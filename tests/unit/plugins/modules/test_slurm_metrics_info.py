@@ -84,7 +84,7 @@ def test_native(slurm: Controller) -> None:
     assert result["source"] == "native"
     assert result["summary"] == "slurmctld's own metrics (Slurm 25.11.8)"
     assert result["reason"] == ""
-    parts = ("jobs", "nodes", "partitions", "scheduler", "jobs-users-accts")
+    parts = ("jobs", "nodes", "partitions", "scheduler")
     often = {"job": "slurm", "__scrape_interval__": "30s", "__scrape_timeout__": "30s"}
     assert result["targets"] == [
         {
@@ -94,7 +94,8 @@ def test_native(slurm: Controller) -> None:
         for part in parts
     ]
     assert slurm.asked == ["/metrics/jobs"]
-    assert [target["labels"]["slurm_part"] for target in slurm(users=False)["targets"]] == list(parts[:-1])
+    everybody = [target["labels"]["slurm_part"] for target in slurm(users=True)["targets"]]
+    assert everybody == [*parts, "jobs-users-accts"]
 
 
 @pytest.mark.parametrize("version", ["22.05.8", "24.11.6", "25.05.9", "25.11.0-0rc1", "25.11.4"])
@@ -107,6 +108,48 @@ def test_native_metrics_of_an_older_slurm_are_not_even_asked_for(slurm: Controll
     labels = {"job": "slurm", "__scrape_interval__": "60s", "__scrape_timeout__": "60s"}
     assert result["targets"] == [{"targets": ["127.0.0.1:9341"], "labels": labels}]
     assert not slurm.asked
+
+
+NEEDS = "slurm_exporter_sha256['x86_64']"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"SLURM_VERSION": "24.11.6", "MetricsType": "(null)"},
+            "no metrics of Slurm: Slurm 24.11.6 is older than 25.11.5 of ParallelCluster 3.16, from which on its own "
+            "metrics are safe; or set slurm_exporter_sha256['x86_64'] for the exporter",
+        ),
+        (
+            {"SLURM_VERSION": "25.11.8", "MetricsType": "(null)"},
+            "no metrics of Slurm: Slurm 25.11.8 can do without: MetricsType is not set; CustomSlurmSettings: "
+            "[{MetricsType: metrics/openmetrics}] in the cluster's configuration sets it; "
+            "or set slurm_exporter_sha256['x86_64'] for the exporter",
+        ),
+    ],
+)
+def test_an_exporter_that_cannot_be_had_is_said_so_and_nothing_is_scraped(
+    slurm: Controller, settings: dict[str, str], said: str
+) -> None:
+    slurm.says(**settings)
+    script = slurm.top / "bin/scontrol"
+    script.write_text(script.read_text().replace("something/else", "(null)"))
+    result = slurm(exporter_needs=NEEDS)
+    assert not result.get("failed")
+    assert (result["source"], result["targets"]) == ("none", [])
+    assert result["summary"] == said
+
+
+def test_an_exporter_that_cannot_be_had_is_not_missed_where_slurm_has_metrics(slurm: Controller) -> None:
+    slurm.says(**NATIVE)
+    assert slurm(exporter_needs=NEEDS)["source"] == "native"
+
+
+def test_an_exporter_that_is_asked_for_is_not_left_out(slurm: Controller) -> None:
+    """Its hash was asked for before anything was touched."""
+    slurm.says(**NATIVE)
+    assert slurm(source="exporter", exporter_needs=NEEDS)["source"] == "exporter"
 
 
 @pytest.mark.parametrize("version", ["25.11.5", "25.11.10", "26.05.0", "26.05.5"])
