@@ -173,6 +173,16 @@ def test_the_template_is_valid() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
+def test_the_workspace_lets_its_administrators_install_the_plugin_of_the_data_source() -> None:
+    class Loader(yaml.SafeLoader):
+        """Reads the short forms of CloudFormation's functions as what stands behind them."""
+
+    Loader.add_multi_constructor("!", lambda loader, _suffix, node: getattr(node, "value", None))
+    resources = yaml.load(TEMPLATE.read_text(), Loader)["Resources"]  # a SafeLoader, in all but name
+    (workspace,) = (one for one in resources.values() if one["Type"] == "AWS::Grafana::Workspace")
+    assert workspace["Properties"]["PluginAdminEnabled"] is True
+
+
 def test_nobody_may_more_than_needed() -> None:
     class Loader(yaml.SafeLoader):
         pass
