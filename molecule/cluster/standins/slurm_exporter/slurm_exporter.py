@@ -3,15 +3,14 @@
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A stand-in of SckyzO's slurm_exporter 1.8.4: its flags, and its metrics with their labels, from the Slurm that runs.
 
-Of the collectors fairshare, licenses, reservations, reservation_nodes and sacct_efficiency it knows only the flags, and
-statistics of RPCs it leaves out. As with the real one, a command that fails is counted, and its metrics are missing,
-but the totals of jobs are 0.
+README.md says which file of the real one each part follows, and what is not here.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -45,6 +44,8 @@ SWITCHES = {
     **{f"collector.{name}": False for name in OFF_BY_DEFAULT},
 }
 NEEDED = ("sinfo", "squeue", "sdiag", "scontrol", "sshare", "sacct")
+VERSIONS = ("sinfo", "squeue", "sdiag", "scontrol", "sacct")
+OPTIONAL = ("sbatch", "salloc", "srun")
 JOB_STATES = (
     *("pending", "running", "suspended", "completing", "completed", "configuring", "failed", "timeout"),
     *("preempted", "node_fail", "cancelled"),
@@ -56,6 +57,7 @@ PARTITION = (
     *("gpus_idle", "gpus_allocated"),
 )
 GPU = re.compile(r"gpu:(\(null\)|[^:(]*):?([0-9]+)(\([^)]*\))?")
+TRES = re.compile(r"gres[:/]gpu[^,\s]*[:/=](\d+)")
 Sample = tuple[str, dict[str, str], float]
 
 
@@ -134,7 +136,8 @@ class Exporter:
                 found[f"jobs_{state}"] += 1
             if state == "running":
                 found["cpus_running"] += int(cpus)
-                found["gpus_running"] += sum(int(n) for n in re.findall(r"gres/gpu=(\d+)", tres))
+                gpus = TRES.search(tres)
+                found["gpus_running"] += int(gpus[1]) if gpus else 0
         for name, found in sums.items():
             for what, value in found.items():
                 if value:
@@ -145,9 +148,12 @@ class Exporter:
             yield f"slurm_cpus_{name}", {}, float(value)
 
     def drain_reason(self) -> Iterator[Sample]:
-        for line in dict.fromkeys(self.run("sinfo", "-h", "-N", "-o", "%N|%E|%H|%T")):
+        seen = set()
+        for line in self.run("sinfo", "-h", "-N", "-o", "%N|%E|%H|%T"):
             node, reason, since, state = line.split("|")[:4]
-            if state.startswith(("drain", "down")) and reason != "none":
+            told = reason.lower() not in ("", "none", "not responding", "unknown")
+            if state.startswith(("drain", "down")) and told and node not in seen:
+                seen.add(node)
                 yield "slurm_node_drain_reason_info", {"node": node, "reason": reason, "since": since}, 1
 
     def gpus(self) -> Iterator[Sample]:
@@ -168,12 +174,15 @@ class Exporter:
         return float(nodes) * sum(int(found[2]) for part in gres.split(",") if (found := GPU.search(part)))
 
     def info(self) -> Iterator[Sample]:
-        general = ""
-        for name in ("sinfo", "squeue", "sdiag", "scontrol", "sacct", "sbatch", "salloc", "srun"):
-            version = self.run(name, "--version")[0].split()[-1]
-            general = general or version
-            yield "slurm_info", {"type": "binary", "binary": name, "version": version}, 1
-        yield "slurm_info", {"type": "general", "binary": "", "version": general}, 1
+        path = self.values["slurm.bin-path"]
+        for kind, name in (("general", "sinfo"), *(("binary", name) for name in (*VERSIONS, *OPTIONAL))):
+            if name in OPTIONAL and not shutil.which(os.path.join(path, name)):
+                continue
+            try:
+                version, value = self.run(name, "--version")[0].split()[1], 1
+            except Failed:
+                version, value = "not_found", 0
+            yield "slurm_info", {"type": kind, "binary": name * (kind == "binary"), "version": version}, value
 
     def node(self) -> Iterator[Sample]:
         fields = "NodeList: ,AllocMem: ,Memory: ,CPUsState: ,StateLong: ,Partition:"
@@ -226,8 +235,7 @@ class Exporter:
         totals: Counter[str] = Counter()
         try:
             for line in self.run("squeue", "-h", "-o", "%P|%T|%C|%r|%u"):
-                partition, state, cpus, rest = line.split("|", 3)
-                reason, user = rest.rsplit("|", 1)
+                partition, state, cpus, reason, user = line.split("|", 4)
                 state = state.lower()
                 labels = {"user": user, "partition": partition.rstrip("*")}
                 if not self.switches["collector.queue.user-label"]:
@@ -288,10 +296,13 @@ class Exporter:
             if not self.switches[f"collector.{name}"]:
                 continue
             begin = time.monotonic()
+            found: list[Sample] = []
             try:
-                yield from list(collector()) if collector else []
+                for sample in collector() if collector else []:
+                    found.append(sample)
             except Failed:
-                pass  # it is counted; the real one, too, calls the collector a success
+                pass  # it is counted; the real one, too, calls the collector a success, and keeps what it had
+            yield from found
             yield "slurm_exporter_collector_success", {"collector": name}, 1
             yield "slurm_exporter_collector_duration_seconds", {"collector": name}, time.monotonic() - begin
         for command, count in sorted(self.errors.items()):
