@@ -305,3 +305,21 @@ def test_nodes_come_and_go(on: On, nodes: Nodes, play: Play) -> None:
     left = wait(REFRESH, lambda: SPARE not in targets(head))
     assert set(targets(head)) == names(nodes, "main")
     print(f"{SPARE} was found after {joined:.0f} s, and forgotten after {left:.0f} s")
+
+
+@pytest.mark.long
+def test_a_node_that_does_not_answer_any_more_is_an_alert(on: On) -> None:
+    """Its node_exporter is stopped, and nothing else of it is scraped: that is what Prometheus sees of a dead node."""
+    head, node = on("head"), "cpu-st-c5-1"
+    alert = f'ALERTS{{alertname="NodeDown", alertstate="firing", pc_node="{node}"}}'
+    wait(60, lambda: up(head).get(node) == "1")
+    assert not ask(head, "query", alert)["result"]
+    on(node).check_output("systemctl stop node_exporter")
+    try:
+        # The sandbox scrapes and evaluates every 15 s. Slurm gives a node up after 180.
+        waited = wait(170, lambda: bool(ask(head, "query", alert)["result"]))
+    finally:
+        on(node).check_output("systemctl start node_exporter")
+    wait(60, lambda: up(head).get(node) == "1")
+    assert ask(head, "query", alert)["result"], "the alert ended before anybody could be told"
+    print(f"NodeDown fired after {waited:.0f} s")
