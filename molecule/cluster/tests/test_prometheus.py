@@ -323,3 +323,22 @@ def test_a_node_that_does_not_answer_any_more_is_an_alert(on: On) -> None:
     wait(60, lambda: up(head).get(node) == "1")
     assert ask(head, "query", alert)["result"], "the alert ended before anybody could be told"
     print(f"NodeDown fired after {waited:.0f} s")
+
+
+@pytest.mark.long
+def test_an_xid_is_an_alert_though_another_one_follows_at_once(on: On) -> None:
+    """As when a GPU faults, and the driver cleans up; a scrape then shows 45 as the last XID."""
+    head, node = on("head"), on("gpu-st-p5-1")
+    file = "/run/sandbox-dcgm/3/DCGM_FI_DEV_XID_ERRORS"
+    alert = 'ALERTS{alertname="GpuXidCritical", alertstate="firing", pc_node="gpu-st-p5-1", gpu="3", xid="62"}'
+    try:
+        for xid in (62, 45):
+            # What the host engine is asked it remembers, as the real one remembers what the driver told.
+            metrics = node.check_output(
+                f"mkdir -p {Path(file).parent}; echo {xid} > {file}; curl -sf http://localhost:9400/metrics"
+            )
+            assert f'err_code="{xid}"' in metrics
+        wait(60, lambda: bool(ask(head, "query", alert)["result"]))
+        assert not ask(head, "query", alert.replace("62", "45"))["result"]
+    finally:
+        node.check_output(f"rm {file}")
