@@ -1,0 +1,94 @@
+# Copyright (c) 2026 The pcluster.postboot contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Login nodes that take too long, or never come up, and the update of the cluster that waits for them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+import yaml
+
+from .bundles import Bundle, config, republish, update
+from .conftest import host
+from .test_control_plane import settled
+
+Boot = Callable[..., subprocess.CompletedProcess[str]]
+
+# A script of the user's own that takes its time; after it the mirror answers no more.
+SLOW = """#!/bin/bash
+sleep "$1"
+iptables --append OUTPUT --destination "$(getent hosts mirror | cut -d ' ' -f 1)" --jump DROP
+"""
+POOL = "second"
+READY = "Check failed due to the following erroneous records"
+
+
+@pytest.fixture(scope="module")
+def published(publish: Callable[[str], dict[str, Any]]) -> Bundle:
+    (pool,) = publish("main")["LoginNodes"]["Pools"]
+    return Bundle.of(pool["CustomActions"]["OnNodeConfigured"])
+
+
+@pytest.fixture
+def boot(tmp_path: Path) -> Iterator[Boot]:
+    """A function that updates the cluster so that it has a second pool, whose node boots with these actions.
+
+    ParallelCluster lets no pool that is there change them.
+    """
+    (first,) = yaml.safe_load(config("main").read_text())["LoginNodes"]["Pools"]
+    second = {**first, "Name": POOL}
+
+    def boots_with(*actions: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+        second["CustomActions"] = {"OnNodeConfigured": {"Sequence": list(actions)}}
+        return update("main", tmp_path, {"LoginNodes": {"Pools": [second]}})
+
+    yield boots_with
+    for parts in ({"LoginNodes": {"Pools": [{**second, "Count": 0}]}}, {}):
+        done = update("main", tmp_path, parts)
+        assert done.stdout.endswith("main: UPDATE_COMPLETE\n"), done.stdout + done.stderr
+
+
+def member() -> str:
+    """The instance of the second pool, which is its container's name too."""
+    filters = [{"Name": "tag:parallelcluster:login-nodes-pool", "Values": [POOL]}]
+    filters.append({"Name": "instance-state-name", "Values": ["running"]})
+    found = boto3.client("ec2", region_name="us-east-1").describe_instances(Filters=filters)["Reservations"]
+    return str(found[0]["Instances"][0]["InstanceId"]) if found else ""
+
+
+@pytest.mark.long
+def test_a_login_node_whose_time_is_up_comes_up_and_its_service_goes_on(boot: Boot, published: Bundle, s3: Any) -> None:
+    """Its launch hook allows 600 s; the update's head node waits for it."""
+    s3.put_object(Key="bundles/slow.sh", Body=SLOW.encode())
+    docker = republish(s3, published, "93.0.0", {"docker_enabled": True})
+    done = boot({"Script": f"s3://{s3.name}/bundles/slow.sh", "Args": ["350"]}, docker.action())
+    assert done.stdout.endswith("main: UPDATE_COMPLETE\n"), done.stdout + done.stderr
+    now = member()
+    login = host(now)
+    said = login.file("/var/log/cloud-init-output.log").content_string
+    assert re.search(r"pcluster-postboot: the budget of \d+ s is used up while docker was running, .*goes on", said), (
+        said
+    )
+    waited = host("head").check_output("cat /var/log/chef-client.log")
+    assert READY in waited
+    assert now in waited[waited.rindex(READY) :]
+    login.check_output("iptables --delete OUTPUT --destination $(getent hosts mirror | cut -d ' ' -f 1) --jump DROP")
+    found = settled(now)
+    assert (found["outcome"], member()) == ("ok", now), found
+    assert login.service("docker").is_running
+
+
+@pytest.mark.long
+def test_an_update_whose_login_node_never_comes_up_is_rolled_back(boot: Boot, published: Bundle, s3: Any) -> None:
+    """Each one shuts down and the next one is launched; the head node gives up after 15 minutes, and says for whom."""
+    broken = republish(s3, published, "92.0.0", {"docker_versoin": "29"})
+    done = boot(broken.action())
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "main: UPDATE_ROLLBACK_COMPLETE" in done.stdout
+    assert READY in host("head").check_output("cat /var/log/chef-client.log")
