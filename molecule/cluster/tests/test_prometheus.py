@@ -316,7 +316,7 @@ def test_a_node_that_does_not_answer_any_more_is_an_alert(on: On) -> None:
     assert not ask(head, "query", alert)["result"]
     on(node).check_output("systemctl stop node_exporter")
     try:
-        # The sandbox scrapes and evaluates every 15 s. Slurm gives a node up after 180.
+        # The sandbox scrapes and evaluates every 15 s. Slurm gives a dead node up after 180.
         waited = wait(170, lambda: bool(ask(head, "query", alert)["result"]))
     finally:
         on(node).check_output("systemctl start node_exporter")
