@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ import boto3
 import pytest
 import yaml
 
-from .bundles import Bundle, config, republish, update
+from .bundles import SANDBOX, Bundle, config, republish, update
 from .conftest import host
 from .test_control_plane import settled
 
+Play = Callable[..., subprocess.CompletedProcess[str]]
 Boot = Callable[..., subprocess.CompletedProcess[str]]
 
 # A script of the user's own that takes its time; after it the mirror answers no more.
@@ -36,10 +38,10 @@ def published(publish: Callable[[str], dict[str, Any]]) -> Bundle:
 
 
 @pytest.fixture
-def boot(tmp_path: Path) -> Iterator[Boot]:
+def boot(play: Play, tmp_path: Path) -> Iterator[Boot]:
     """A function that updates the cluster so that it has a second pool, whose node boots with these actions.
 
-    ParallelCluster lets no pool that is there change them.
+    ParallelCluster lets no pool that is there change them. A plain login node is there again afterwards.
     """
     (first,) = yaml.safe_load(config("main").read_text())["LoginNodes"]["Pools"]
     second = {**first, "Name": POOL}
@@ -49,9 +51,14 @@ def boot(tmp_path: Path) -> Iterator[Boot]:
         return update("main", tmp_path, {"LoginNodes": {"Pools": [second]}})
 
     yield boots_with
-    for parts in ({"LoginNodes": {"Pools": [{**second, "Count": 0}]}}, {}):
+    # A pool goes only while no login node runs.
+    stopped = {"LoginNodes": {"Pools": [{**first, "Count": 0}, {**second, "Count": 0}]}}
+    for parts in (stopped, {}):
         done = update("main", tmp_path, parts)
         assert done.stdout.endswith("main: UPDATE_COMPLETE\n"), done.stdout + done.stderr
+    subprocess.run([sys.executable, SANDBOX, "boot"], check=True, timeout=900)
+    done = play("--limit", "login")
+    assert done.returncode == 0, done.stdout[-3000:]
 
 
 def member() -> str:
