@@ -220,7 +220,8 @@ class Context:
     ) -> Iterator[tuple[str, list[Node], Check | None]]:
         """Yield every partition with the nodes to look at; where there is none, with what to tell in place of `name`.
 
-        `every` is all that are up, once where partitions share them; `gpus` only nodes that have some.
+        `every` is all that are up, once where partitions share them; `gpus` only nodes that have some. Otherwise it is
+        as many as are asked for, of those with GPUs and of those without, and nodes with GPUs come first.
         """
         nodes = parse_nodes(self.slurm("scontrol", "-a", "-o", "show", "nodes"))
         known = list(dict.fromkeys(name for node in nodes for name in node.partitions))
@@ -232,10 +233,13 @@ class Context:
         first: dict[frozenset[str], str] = {}
         for partition in self.options.partitions or sorted(known):
             own = [node for node in nodes if partition in node.partitions and (node.gpus or not gpus)]
+            own.sort(key=lambda node: not node.gpus)
             if not own:
                 continue
             number = self.options.nodes or len(own)
-            chosen = [node for node in own if node.is_up][: None if every else number]
+            chosen = [node for node in own if node.is_up]
+            if not every:
+                chosen = [node for kind in kinds(chosen) for node in kind[:number]]
             if self.options.power_up:
                 # Nodes that are up cost nothing more. Of the others no more are booted than are asked for.
                 chosen += [node for node in own if node.is_powered_down][: max(0, number - len(chosen))]
@@ -359,6 +363,12 @@ class Context:
             except subprocess.TimeoutExpired:
                 os.killpg(child.pid, sign)
         return child.communicate()
+
+
+def kinds(nodes: Sequence[Node]) -> list[list[Node]]:
+    """Return the nodes with GPUs, and those without: a job asks for GPUs on each of its nodes, or on none."""
+    with_gpus, without = [node for node in nodes if node.gpus], [node for node in nodes if not node.gpus]
+    return [kind for kind in (with_gpus, without) if kind]
 
 
 def is_busy(output: Output) -> bool:

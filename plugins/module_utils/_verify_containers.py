@@ -97,24 +97,28 @@ def run(context: Context) -> Iterator[Check]:
         if skipped:
             yield skipped
             continue
-        yield from _partition(context, partition, nodes, image)
+        kinds = _verify.kinds(nodes)
+        for kind in kinds:
+            which = f" {'with' if kind[0].gpus else 'without'} GPUs" if len(kinds) > 1 else ""
+            yield from _nodes(context, partition, partition + which, kind, image)
 
 
-def _partition(context: Context, partition: str, nodes: Sequence[Node], image: str) -> Iterator[Check]:
+def _nodes(context: Context, partition: str, subject: str, nodes: Sequence[Node], image: str) -> Iterator[Check]:
+    """Yield the checks of some nodes of a partition, which are all with GPUs or all without."""
     names = [node.name for node in nodes]
     host = context.srun(partition, nodes, HOST)
     if _verify.is_busy(host):
-        yield Check("container", partition, "skipped", f"its nodes had no room within {context.options.wait} s")
+        yield Check("container", subject, "skipped", f"its nodes had no room within {context.options.wait} s")
         return
     if host.code or set(names) - set(host.values):
-        yield Check("job", partition, "failed", _why(host, names, "srun"), {"nodes": names})
+        yield Check("job", subject, "failed", _why(host, names, "srun"), {"nodes": names})
         return
-    yield _enroot(partition, host, names)
-    yield from _docker(context, partition, [node for node in nodes if node.gpus], host)
+    yield _enroot(subject, host, names)
+    yield from _docker(context, partition, subject, nodes, host)
     inside = context.srun(partition, nodes, SEES, f"--container-image={image}")
     details = {"nodes": names, "image": image, "host": host.values, "container": inside.values}
     if _verify.is_busy(inside):
-        yield Check("container", partition, "skipped", f"its nodes had no room within {context.options.wait} s")
+        yield Check("container", subject, "skipped", f"its nodes had no room within {context.options.wait} s")
         return
     problem = _why(inside, names, f"srun --container-image={image}") if inside.code else ""
     for name in names if not problem else ():
@@ -126,12 +130,12 @@ def _partition(context: Context, partition: str, nodes: Sequence[Node], image: s
         elif not seen.get("os"):
             problem = f"the container on {name} has no /etc/os-release"
     if problem:
-        yield Check("container", partition, "failed", problem, details)
+        yield Check("container", subject, "failed", problem, details)
         return
     systems = sorted({inside.values[name]["os"][-1] for name in names})
-    yield Check("container", partition, "ok", f"{', '.join(systems)} on {', '.join(names)}", details)
-    if all(node.gpus for node in nodes):
-        yield _gpus(partition, host, inside, {node.name: node.gpus for node in nodes})
+    yield Check("container", subject, "ok", f"{', '.join(systems)} on {', '.join(names)}", details)
+    if nodes[0].gpus:
+        yield _gpus(subject, host, inside, {node.name: node.gpus for node in nodes})
 
 
 def _why(output: Output, names: Sequence[str], what: str) -> str:
@@ -140,30 +144,30 @@ def _why(output: Output, names: Sequence[str], what: str) -> str:
     return f"{what} ended with {output.code}{where}: {'; '.join(output.errors) or 'it said nothing'}"
 
 
-def _enroot(partition: str, host: Output, names: Sequence[str]) -> Check:
+def _enroot(subject: str, host: Output, names: Sequence[str]) -> Check:
     found = {name: host.values[name].get("enroot", [""])[-1] for name in names}
     wrong = [name for name, version in found.items() if not version[:1].isdigit()]
     if wrong:
-        return Check("enroot", partition, "failed", f"{wrong[0]} has none: {found[wrong[0]] or 'it said nothing'}")
+        return Check("enroot", subject, "failed", f"{wrong[0]} has none: {found[wrong[0]] or 'it said nothing'}")
     versions = sorted(set(found.values()))
     if len(versions) > 1:
         differ = ", ".join(f"{name} has {version}" for name, version in found.items())
-        return Check("enroot", partition, "failed", f"its nodes have different versions: {differ}", {"versions": found})
-    return Check("enroot", partition, "ok", f"Enroot {versions[0]}", {"versions": found})
+        return Check("enroot", subject, "failed", f"its nodes have different versions: {differ}", {"versions": found})
+    return Check("enroot", subject, "ok", f"Enroot {versions[0]}", {"versions": found})
 
 
-def _docker(context: Context, partition: str, nodes: Sequence[Node], host: Output) -> Iterator[Check]:
-    nodes = [node for node in nodes if {"docker", "gpu"} <= set(host.values[node.name])]
+def _docker(context: Context, partition: str, subject: str, nodes: Sequence[Node], host: Output) -> Iterator[Check]:
+    nodes = [node for node in nodes if node.gpus and {"docker", "gpu"} <= set(host.values[node.name])]
     if not nodes:
         return
     seen = context.srun(partition, nodes, DOCKER, root=True)
     if _verify.is_busy(seen):
-        yield Check("docker", partition, "skipped", context.no_room(nodes))
+        yield Check("docker", subject, "skipped", context.no_room(nodes))
         return
     refused = [error for error in seen.errors if "Unable to allocate resources" in error]
     if refused:
         why = f"Slurm takes no job of root's, who alone may use Docker: {refused[0]}"
-        yield Check("docker", partition, "skipped", why)
+        yield Check("docker", subject, "skipped", why)
         return
     details = {"host": {node.name: host.values[node.name] for node in nodes}, "container": seen.values}
     for node in nodes:
@@ -171,7 +175,7 @@ def _docker(context: Context, partition: str, nodes: Sequence[Node], host: Outpu
         problem = _docker_problem(told, len(host.values[node.name]["gpu"]), seen.errors)
         if problem:
             why = f"{node.name}: {problem}; run site with --tags docker,nvidia_container_toolkit"
-            yield Check("docker", partition, "failed", why, details)
+            yield Check("docker", subject, "failed", why, details)
             return
     without = [node.name for node in nodes if seen.values[node.name]["cuda_host"] == ["none"]]
     verb = "has" if len(without) == 1 else "have"
@@ -181,7 +185,7 @@ def _docker(context: Context, partition: str, nodes: Sequence[Node], host: Outpu
         else ", and CUDA starts there"
     )
     count = len(host.values[nodes[0].name]["gpu"])
-    yield Check("docker", partition, "ok", f"{count} GPUs in a container of Docker's{more}", details)
+    yield Check("docker", subject, "ok", f"{count} GPUs in a container of Docker's{more}", details)
 
 
 def _docker_problem(told: Mapping[str, Sequence[str]], gpus: int, errors: Sequence[str]) -> str:
@@ -203,15 +207,15 @@ def _docker_problem(told: Mapping[str, Sequence[str]], gpus: int, errors: Sequen
     return f"CUDA sees {inside} GPUs {where}, and {outside} outside of it" if inside != outside else ""
 
 
-def _gpus(partition: str, host: Output, inside: Output, gpus: Mapping[str, int]) -> Check:
+def _gpus(subject: str, host: Output, inside: Output, gpus: Mapping[str, int]) -> Check:
     names = list(gpus)
     counts = {name: (len(inside.values[name].get("gpu", [])), len(host.values[name].get("gpu", []))) for name in names}
     details = {"container_and_host": counts}
     for name, (seen, there) in counts.items():
         if not there:
             why = f"nvidia-smi shows no GPU on {name}, and Slurm has {gpus[name]} there; see 'nvidia-smi' there"
-            return Check("gpus", partition, "failed", why, details)
+            return Check("gpus", subject, "failed", why, details)
         if seen != there:
             why = f"the container on {name} sees {seen} of {there} GPUs; see enroot's hook 98-nvidia.sh there"
-            return Check("gpus", partition, "failed", why, details)
-    return Check("gpus", partition, "ok", f"{counts[names[0]][0]} GPUs in the container", details)
+            return Check("gpus", subject, "failed", why, details)
+    return Check("gpus", subject, "ok", f"{counts[names[0]][0]} GPUs in the container", details)

@@ -39,6 +39,8 @@ options:
     description:
       - On how many nodes of each partition containers are started, and up to how many are booted where O(power_up) is
         set; V(0) is all. V(nodes) and V(nccl) in O(stages) take all that are up.
+      - Where only some nodes of a partition have GPUs, containers are started on as many of each kind, in jobs of their
+        own.
     type: int
     default: 2
   power_up:

@@ -149,6 +149,43 @@ def test_the_image(cluster: Cluster, run: Run) -> None:
     ]
 
 
+def test_a_partition_with_gpus_on_some_nodes(cluster: Cluster, run: Run) -> None:
+    """A job asks for GPUs on each of its nodes or on none, so there are two."""
+    of = {"a1": "(null)", "a2": "(null)", "a3": "(null)", "g1": "gpu:8", "g2": "gpu:8", "g3": "gpu:8"}
+    lines = [f"NodeName={name} Gres={gres} State=IDLE Partitions=a" for name, gres in of.items()]
+    cluster.program("slurm/bin/scontrol", "#!/bin/sh\nprintf %s " + shlex.quote("\n".join([*lines, ""])))
+    seen = {
+        f"g{index}__{kind}": text + "gpu|GPU\n" * 8
+        for index in (1, 2)
+        for kind, text in (("host", HOST), ("container", CONTAINER))
+    }
+    cluster.says(**seen)
+    result = run()
+    assert results(result) == {
+        ("cluster", "pyxis"): "ok",
+        ("a with GPUs", "enroot"): "ok",
+        ("a with GPUs", "container"): "ok",
+        ("a with GPUs", "gpus"): "ok",
+        ("a without GPUs", "enroot"): "ok",
+        ("a without GPUs", "container"): "ok",
+    }
+    asked = [
+        ("--nodelist=g1,g2 " in call, "--gres=gpu:8 " in call, "--nodelist=a1,a2 " in call) for call in cluster.calls
+    ]
+    assert asked == [(True, True, False)] * 2 + [(False, False, True)] * 2
+
+
+def test_which_nodes_of_both_kinds_are_booted(cluster: Cluster, run: Run) -> None:
+    """No more than are asked for, and those with GPUs first."""
+    down = "IDLE+CLOUD+POWERED_DOWN"
+    of = {"a1": ("(null)", "IDLE"), "a2": ("(null)", down), "g1": ("gpu:8", down), "g2": ("gpu:8", down)}
+    lines = [f"NodeName={name} Gres={gres} State={state} Partitions=a" for name, (gres, state) in of.items()]
+    cluster.program("slurm/bin/scontrol", "#!/bin/sh\nprintf %s " + shlex.quote("\n".join([*lines, ""])))
+    run(power_up=True)
+    nodes = {call.partition("--nodelist=")[2].split(" ")[0] for call in cluster.calls}
+    assert nodes == {"a1", "g1"}
+
+
 def test_without_pyxis(cluster: Cluster, run: Run) -> None:
     cluster.says(help="nothing")
     result = run()
