@@ -185,6 +185,8 @@ class Context:
         self.runs: list[dict[str, Any]] = []
         self.pairs: list[dict[str, Any]] = []
         self.results_dir = ""
+        self.images: dict[tuple[str, bool], Any] = {}  # what _verify_image has made
+        self._images_folder = ""
         try:
             self.account = pwd.getpwnam(options.user)
         except KeyError as error:
@@ -203,7 +205,25 @@ class Context:
 
     def slurm(self, program: str, *argv: str) -> str:
         """Return what one of Slurm's programs prints."""
-        command = self._as_user(os.path.join(self.options.slurm, "bin", program), *argv)
+        return self._told(os.path.join(self.options.slurm, "bin", program), *argv)
+
+    def images_folder(self) -> str:
+        """Return a folder of the user's that all nodes see; it is there until the end of the run."""
+        parent = self.options.results_dir
+        if not self._images_folder:
+            if not os.path.isdir(parent):
+                raise VerifyError(f"verify_results_dir: {parent} is not there; run site with --tags nccl_tests")
+            self._images_folder = self._told("mktemp", "-d", f"{parent}/.verify-images-XXXXXX").strip()
+        return self._images_folder
+
+    def close(self) -> None:
+        """Remove what was needed only for as long as jobs ran."""
+        if self._images_folder:
+            self._told("rm", "-rf", self._images_folder)
+
+    def _told(self, program: str, *argv: str) -> str:
+        """Return what a program prints that the user runs on this node."""
+        command, program = self._as_user(program, *argv), os.path.basename(program)
         try:
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False, cwd="/tmp"

@@ -7,11 +7,9 @@ On nodes with GPUs where Docker is enabled, one of its containers does, too. Onl
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _verify
+from ansible_collections.pcluster.postboot.plugins.module_utils import _verify, _verify_image
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import Check, Context, Node, Output
 
 # Nothing but the shell: it must run in the smallest of images too.
@@ -38,26 +36,13 @@ else:
     code = cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count))
     print(f"error {code}" if code else count.value)
 """
-# An image of the node's own files, as no other may be within reach: a shell, Python, and the libraries of both and of
-# nvidia-smi. That itself, and CUDA's library, come with --gpus.
-_IMAGE = """
-import ctypes, os, re, subprocess, sys, tarfile
-paths = {"/bin/sh", sys.executable, "/etc/os-release", "/etc/debian_version"}
-paths |= {module.__file__ for module in sys.modules.values() if getattr(module, "__file__", None)}
-for path in (*paths, "/usr/bin/nvidia-smi"):
-    told = subprocess.run(["ldd", path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True)
-    paths = paths | set(re.findall(r"(/\\S+) \\(0x", told.stdout))
-with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as tar:
-    for path in sorted(filter(os.path.exists, paths)):
-        tar.add(os.path.realpath(path), path)
-"""
 DOCKER = f"""
 cuda='{_CUDA}'
 python=$(command -v python3) || {{ say problem 'there is no python3'; exit; }}
 image=postboot-verify:$SLURM_JOB_ID
 say cuda_host "$("$python" -IS -c "$cuda" 2>&1 | tail -n 1)"
 run() {{ timeout 120 docker run --rm --network none --gpus all "$image" "$@" 2>&1; }}
-told=$("$python" -IS -c '{_IMAGE}' | docker import - "$image" 2>&1) ||
+told=$("$python" -IS -c '{_verify_image.PACK}' | docker import - "$image" 2>&1) ||
   {{ say problem "docker import failed: $(echo "$told" | tail -n 1)"; exit; }}
 trap 'docker rmi --force "$image" > /dev/null 2>&1' EXIT
 # Docker has the reason first, and after it how to get help.
@@ -67,32 +52,12 @@ say cuda "$(run "$python" -IS -c "$cuda" | tail -n 1 | cut -c 1-600)"
 """
 
 
-def smallest(directory: str) -> str:
-    """Return the smallest image of a folder that everybody can read; nothing if there is none."""
-    found = []
-    for name in os.listdir(directory) if os.path.isdir(directory) else ():
-        path = os.path.join(directory, name)
-        if name.endswith(".sqsh") and not name.startswith("."):
-            try:
-                status = os.stat(path)
-            except OSError:  # a link that leads nowhere, or what has just been removed
-                continue
-            if stat.S_ISREG(status.st_mode) and status.st_mode & 0o004:
-                found.append((status.st_size, path))
-    return min(found)[1] if found else ""
-
-
 def run(context: Context) -> Iterator[Check]:
     """Yield what becomes of each check."""
     if "--container-image" not in context.slurm("srun", "--help"):
         yield Check("pyxis", "cluster", "failed", "srun knows no --container-image; run site with --tags enroot,pyxis")
         return
     yield Check("pyxis", "cluster", "ok", "srun knows --container-image")
-    image = context.options.image or smallest(context.options.images_dir)
-    if not image:
-        why = f"there is no image in {context.options.images_dir}; wait for one, or set verify_container_image"
-        yield Check("image", "cluster", "failed", why)
-        return
     for partition, nodes, skipped in context.selected("container"):
         if skipped:
             yield skipped
@@ -100,10 +65,10 @@ def run(context: Context) -> Iterator[Check]:
         kinds = _verify.kinds(nodes)
         for kind in kinds:
             which = f" {'with' if kind[0].gpus else 'without'} GPUs" if len(kinds) > 1 else ""
-            yield from _nodes(context, partition, partition + which, kind, image)
+            yield from _nodes(context, partition, partition + which, kind)
 
 
-def _nodes(context: Context, partition: str, subject: str, nodes: Sequence[Node], image: str) -> Iterator[Check]:
+def _nodes(context: Context, partition: str, subject: str, nodes: Sequence[Node]) -> Iterator[Check]:
     """Yield the checks of some nodes of a partition, which are all with GPUs or all without."""
     names = [node.name for node in nodes]
     host = context.srun(partition, nodes, HOST)
@@ -115,25 +80,29 @@ def _nodes(context: Context, partition: str, subject: str, nodes: Sequence[Node]
         return
     yield _enroot(subject, host, names)
     yield from _docker(context, partition, subject, nodes, host)
-    inside = context.srun(partition, nodes, SEES, f"--container-image={image}")
-    details = {"nodes": names, "image": image, "host": host.values, "container": inside.values}
+    image = _verify_image.find(context, partition, nodes)
+    if not image.path:
+        yield Check("container", subject, "skipped" if image.busy else "failed", image.problem)
+        return
+    inside = context.srun(partition, nodes, SEES, f"--container-image={image.path}")
+    details = {"nodes": names, "image": image.name, "host": host.values, "container": inside.values}
     if _verify.is_busy(inside):
         yield Check("container", subject, "skipped", f"its nodes had no room within {context.options.wait} s")
         return
-    problem = _why(inside, names, f"srun --container-image={image}") if inside.code else ""
+    problem = _why(inside, names, f"srun --container-image={image.path}") if inside.code else ""
     for name in names if not problem else ():
         seen, outside = inside.values.get(name, {}), host.values[name]
         if not seen.get("root"):
             problem = f"the container on {name} said nothing"
         elif seen["root"][-1] == outside.get("root", [""])[-1]:
-            problem = f"the job on {name} ran on the host, and not in {image}"
+            problem = f"the job on {name} ran on the host, and not in {image.name}"
         elif not seen.get("os"):
             problem = f"the container on {name} has no /etc/os-release"
     if problem:
         yield Check("container", subject, "failed", problem, details)
         return
     systems = sorted({inside.values[name]["os"][-1] for name in names})
-    yield Check("container", subject, "ok", f"{', '.join(systems)} on {', '.join(names)}", details)
+    yield Check("container", subject, "ok", f"{', '.join(systems)} on {', '.join(names)}, from {image.name}", details)
     if nodes[0].gpus:
         yield _gpus(subject, host, inside, {node.name: node.gpus for node in nodes})
 

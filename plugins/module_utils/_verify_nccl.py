@@ -17,11 +17,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _efa, _run, _verify
+from ansible_collections.pcluster.postboot.plugins.module_utils import _efa, _run, _verify, _verify_image
 from ansible_collections.pcluster.postboot.plugins.module_utils import _nccl_expected as expected
 from ansible_collections.pcluster.postboot.plugins.module_utils import _nccl_results as results
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import Check, Context, Node
-from ansible_collections.pcluster.postboot.plugins.module_utils._verify_containers import smallest
 
 # How many jobs on different nodes run at the same time.
 AT_ONCE = 8
@@ -225,15 +224,16 @@ class _Stage:
         self.unjudged |= scope == "all" and not runs[0].problem and runs[0].judgement.status == "unknown"
 
     def _container(self, nodes: Sequence[Node]) -> Iterator[Check]:
-        directory = self.context.options.images_dir
-        image = self.context.options.image or _newest_pytorch(directory) or smallest(directory)
         name = f"{self.options.collectives[0]} in a container"
-        if not image or not self._first_time(nodes, "container"):
-            why = "another partition has the same nodes" if image else f"there is no image in {directory}"
-            yield Check(name, self.group.subject, "skipped", why)
+        if not self._first_time(nodes, "container"):
+            yield Check(name, self.group.subject, "skipped", "another partition has the same nodes")
             return
-        measured = self._measure("container", nodes, self.options.collectives[0], image)
-        yield self._check(name, measured)
+        image = _verify_image.find(self.context, self.group.partition, nodes, pytorch=True)
+        if not image.path:
+            yield Check(name, self.group.subject, "skipped" if image.busy else "failed", image.problem)
+            return
+        measured = self._measure("container", nodes, self.options.collectives[0], image.path)
+        yield self._check(name, measured, where=f"{image.name}: ")
         if len(nodes) > 1:
             yield from self._network([measured], " in a container")
 
@@ -497,14 +497,6 @@ def _fabric_problem(measured: Measured, nics: int) -> str:
         if network.hosts[host].nics is None:
             return f"NCCL did not tell how many EFA devices it found on {host}; needed: {nics}"
     return ""
-
-
-def _newest_pytorch(directory: str) -> str:
-    """Return the image that has most likely what the tests need: CUDA and MPI. The phase*.sbatch files take it, too."""
-    names = os.listdir(directory) if os.path.isdir(directory) else []
-    found = [name for name in names if "pytorch" in name and name.endswith(".sqsh") and not name.startswith(".")]
-    found.sort(key=lambda name: [int(part) if part.isdigit() else 0 for part in re.split(r"(\d+)", name)])
-    return os.path.join(directory, found[-1]) if found else ""
 
 
 def _made(path: str) -> str:

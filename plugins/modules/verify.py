@@ -60,6 +60,8 @@ options:
   container_image:
     description:
       - The image for the containers, as C(srun --container-image) takes it. By default the smallest of O(images_dir).
+      - Where there is none, the user's job makes one of a node's own files in O(results_dir), for each partition. It is
+        removed at the end.
     type: str
     default: ""
   images_dir:
@@ -92,7 +94,7 @@ options:
         description:
           - V(one) is each node by itself, over NVLink, V(two) two nodes, V(all) all of a partition that are up, and
             V(container) two nodes, or the only one, in a container, with the cluster's NCCL. Its image is
-            O(container_image), or the newest of O(images_dir) that has C(pytorch) in its name, or the smallest.
+            O(container_image), or the newest of O(images_dir) that has C(pytorch) in its name, or as everywhere.
         type: list
         elements: str
         choices: [one, two, all, container]
@@ -158,7 +160,9 @@ options:
         type: bool
         default: true
   results_dir:
-    description: Where V(nccl) makes a folder for what its jobs print.
+    description:
+      - Where V(nccl) makes a folder for what its jobs print, and where images are made. O(user) may write there, and
+        all nodes see it.
     type: path
     default: /fsx/nccl-tests/results
   cluster:
@@ -330,7 +334,10 @@ def main() -> None:
     )
     try:
         context = _verify.Context(options)
-        checks = [(stage, check) for stage in params["stages"] for check in STAGES[stage](context)]
+        try:
+            checks = [(stage, check) for stage in params["stages"] for check in STAGES[stage](context)]
+        finally:
+            context.close()
         told = {name: params[name] for name in ("user", "stages", "cluster", "region")}
         report = _verify.report(checks, begun, **told, runs=context.runs, pairs=context.pairs)
         _verify.write(params["output"], report)

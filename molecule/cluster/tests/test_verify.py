@@ -19,6 +19,8 @@ On = Callable[[str], Host]
 Play = Callable[..., subprocess.CompletedProcess[str]]
 
 TINY = "/fsx/containers/registry+5000_library_tiny-1.0.sqsh"
+OWN = "an image of the node's own files"
+WITHOUT_IMAGES = {"container_images_dir": "/fsx/no-containers"}
 SANDBOX = Path(__file__).resolve().parents[1] / "sandbox.py"
 SPARE = "gpu-dy-p5-1"
 REPORT = "/var/lib/pcluster-postboot/verify.json"
@@ -42,13 +44,19 @@ def said(host: Host, name: str, subject: str = "gpu") -> tuple[str, str]:
     return found[0]["status"], found[0]["message"]
 
 
-@pytest.mark.parametrize(("where", "partitions"), [("head", ["cpu", "gpu"]), ("el-head", ["el-cpu"])])
-def test_containers_work_everywhere(on: On, play: Play, where: str, partitions: list[str]) -> None:
-    result = verify(play, where)
+@pytest.mark.parametrize(
+    ("where", "partitions", "image", "more"),
+    [("head", ["cpu", "gpu"], "/fsx/containers/", {}), ("el-head", ["el-cpu"], OWN, WITHOUT_IMAGES)],
+)
+def test_containers_work_everywhere(
+    on: On, play: Play, where: str, partitions: list[str], image: str, more: dict[str, str]
+) -> None:
+    result = verify(play, where, **more)
     assert result.returncode == 0, result.stdout[-3000:]
     found = results(on(where))
     for partition in partitions:
         assert found[(partition, "enroot")] == found[(partition, "container")] == "ok"
+        assert f", from {image}" in said(on(where), "container", partition)[1]
     assert report(on(where))["ok"]
 
 
@@ -67,7 +75,7 @@ def test_an_image_from_a_registry(on: On, play: Play) -> None:
     image = "registry:5000#nvidia/pytorch:24.01-py3"
     assert verify(play, verify_partitions=["cpu"], verify_container_image=image).returncode == 0
     check = next(check for check in report(on("head"))["checks"] if check["name"] == "container")
-    assert check["message"] == "Sandbox pytorch on cpu-st-c5-1"
+    assert check["message"] == f"Sandbox pytorch on cpu-st-c5-1, from {image}"
 
 
 def test_powered_down_nodes_stay_so(on: On, play: Play) -> None:
@@ -134,11 +142,18 @@ def fabric(play: Play, *scopes: str, **values: Any) -> subprocess.CompletedProce
     return verify(play, verify_nccl_scopes=list(scopes), **{**given, **values})
 
 
-def test_nccl_in_a_container(on: On, play: Play) -> None:
-    result = fabric(play, "container")
-    logs = on("head").check_output("tail -n 20 /fsx/nccl-tests/results/verify-*/gpu/container-*")
+def test_containers_and_nccl_in_one_without_an_image(on: On, play: Play) -> None:
+    both = {"verify_stages": ["containers", "nccl"], "verify_partitions": ["cpu", "gpu"]}
+    result = fabric(play, "container", **both, **WITHOUT_IMAGES)
+    logs = on("head").run("tail -n 20 /fsx/nccl-tests/results/verify-*/gpu/container-*").stdout
     assert result.returncode == 0, result.stdout[-3000:] + logs
-    assert said(on("head"), "all_reduce in a container")[0] == "ok"
+    for partition in ("cpu", "gpu"):
+        status, message = said(on("head"), "container", partition)
+        assert (status, message.partition(", from ")[2]) == ("ok", OWN), message
+    assert said(on("head"), "gpus") == ("ok", "8 GPUs in the container")
+    status, message = said(on("head"), "all_reduce in a container")
+    assert (status, message.partition(":")[0]) == ("ok", OWN), message
+    assert on("head").check_output("find /fsx/nccl-tests/results -maxdepth 1 -name '.verify-*'") == ""
     (run,) = report(on("head"))["runs"]
     assert (run["container"], run["ranks"]) == (True, 8)
 

@@ -20,12 +20,18 @@ from ansible_collections.pcluster.postboot.plugins.modules import verify
 Run = Callable[..., dict[str, Any]]
 USER = pwd.getpwuid(65534).pw_name
 # Answers a job as each of its nodes would: what `host` or `container` has, and `<node>.container` where one differs.
+# A job that makes an image leaves one, unless it has an answer; in the folder of results each image has to be there.
 SRUN = """#!/bin/sh
 [ "$1" = --help ] && {{ cat {fake}/help; exit; }}
 kind=host; nodes=
 for word in "$@"; do case $word in
   --container-image=*) kind=container ;; --nodelist=*) nodes=${{word#*=}} ;; *'docker import'*) kind=docker ;;
+  *mksquashfs*) kind=image; image=$(printf '%s\\n' "$word" | sed -n 's/^image=//p') ;;
 esac; done
+for word in "$@"; do case $word in --container-image={root}/results/*)
+  [ -f "${{word#*=}}" ] || {{ echo "slurmstepd: error: pyxis:     [ERROR] No such file: ${{word#*=}}" >&2; exit 1; }} ;;
+esac; done
+[ $kind = image ] && [ ! -f {fake}/image ] && echo "image|$image" > {fake}/$nodes.image && touch "$image"
 printf '%s\\n' "$*" | head -n 1 >> {fake}/calls; env > {fake}/environment; env > {fake}/environment-$kind
 for node in $(echo $nodes | tr , ' '); do
   answer={fake}/$kind; [ -f {fake}/$node.$kind ] && answer={fake}/$node.$kind
@@ -43,10 +49,11 @@ class Cluster:
 
     def __init__(self, root: Path) -> None:
         self.root, self.fake, self.images = root, root / "fake", root / "containers"
-        for path in (self.fake, self.images, root / "slurm/bin", root / "bin"):
+        self.results = root / "results"
+        for path in (self.fake, self.images, self.results, root / "slurm/bin", root / "bin"):
             path.mkdir(parents=True)
         os.chmod(root, 0o755)
-        self.program("slurm/bin/srun", SRUN.format(fake=self.fake))
+        self.program("slurm/bin/srun", SRUN.format(fake=self.fake, root=self.root))
         self.program("bin/runuser", '#!/bin/sh\necho "$2" > ' + f'{self.fake}/user\nshift 3; exec "$@"\n')
         self.says(help="  --container-image=[USER@][REGISTRY#]IMAGE\n", host=HOST, container=CONTAINER)
         self.nodes(("gpu-st-p5-1", "IDLE", "gpu"), ("cpu-st-c5-1", "MIXED+CLOUD", "cpu"))
@@ -86,6 +93,7 @@ def run(cluster: Cluster, run_module: Run) -> Run:
     def go(check: bool = False, **more: Any) -> dict[str, Any]:
         output = str(cluster.root / "var/verify.json")
         given = {"user": USER, "slurm": f"{cluster.root}/slurm", "images_dir": str(cluster.images), "output": output}
+        given["results_dir"] = str(cluster.results)
         return run_module(verify, {"stages": ["containers"], **given, **more}, check=check)
 
     return go
@@ -107,7 +115,8 @@ def test_everything_works(cluster: Cluster, run: Run) -> None:
     }
     assert result["complaints"] == []
     assert result["report"]["ok"]
-    assert result["table"][3] == "containers  cpu      container  ok      Sandbox tiny on cpu-st-c5-1"
+    line = f"Sandbox tiny on cpu-st-c5-1, from {cluster.images}/small.sqsh"
+    assert result["table"][3] == f"containers  cpu      container  ok      {line}"
     path = cluster.root / "var/verify.json"
     assert json.loads(path.read_text()) == result["report"]
     assert path.stat().st_mode & 0o777 == 0o644
@@ -141,11 +150,71 @@ def test_the_image(cluster: Cluster, run: Run) -> None:
     assert "/small.sqsh" in cluster.calls[1]
     run(container_image="ubuntu:24.04")
     assert "--container-image=ubuntu:24.04" in cluster.calls[-1]
+    assert not [call for call in cluster.calls if "image=" in call.partition("-c ")[2]]
+
+
+@pytest.fixture
+def none(cluster: Cluster) -> Cluster:
+    """A cluster without an image."""
     (cluster.images / "small.sqsh").unlink()
+    return cluster
+
+
+def message(result: dict[str, Any], subject: str, name: str = "container") -> str:
+    checks = result["report"]["checks"]
+    return next(c["message"] for c in checks if (c["subject"], c["name"]) == (subject, name))
+
+
+def test_without_an_image_one_of_the_nodes_own_files_is_made(none: Cluster, run: Run) -> None:
+    none.nodes(("gpu-st-p5-1", "IDLE", "gpu"), ("gpu-st-p5-2", "IDLE", "gpu"), ("cpu-st-c5-1", "IDLE", "cpu"))
     result = run()
-    assert result["complaints"] == [
-        f"cluster: image (containers): there is no image in {cluster.images}; wait for one, "
-        "or set verify_container_image"
+    assert result["complaints"] == []
+    assert message(result, "cpu") == "Sandbox tiny on cpu-st-c5-1, from an image of the node's own files"
+    assert message(result, "gpu") == "Sandbox tiny on gpu-st-p5-1, gpu-st-p5-2, from an image of the node's own files"
+    started = [call.partition("--container-image=")[2].split(" ")[0] for call in none.calls]
+    folders = {os.path.dirname(path) for path in started if path}
+    assert sorted(os.path.basename(path) for path in started if path) == [
+        "cpu-cpu-st-c5-1.sqsh",
+        "gpu-gpu-st-p5-1.sqsh",
+    ]
+    assert len(folders) == 1
+    # One for each partition, made by the user, on one node, without its GPUs; none is left.
+    (making,) = [call for call in none.calls if "--partition=gpu --nodes=1 " in call]
+    assert "--nodelist=gpu-st-p5-1 " in making
+    assert f"USER={USER}\n" in (none.fake / "environment-image").read_text()
+    assert list(none.results.iterdir()) == []
+
+
+def test_images_go_whatever_happens(none: Cluster, run: Run) -> None:
+    none.says(container__fails="slurmstepd: error: pyxis:     [ERROR] it breaks\n", container="")
+    assert len(run()["complaints"]) == 2
+    assert list(none.results.iterdir()) == []
+    none.program(
+        "slurm/bin/scontrol", f"#!/bin/sh\ntest -e {none.root}/asked || {{ touch {none.root}/asked; exit 1; }}\n"
+    )
+    assert "scontrol" in run()["msg"]
+    assert list(none.results.iterdir()) == []
+
+
+def test_an_image_that_cannot_be_made(none: Cluster, run: Run) -> None:
+    what = f"there is no image in {none.images}, and none was made of the node's own files"
+    do = "name one in container_images_list, or set verify_container_image"
+    none.says(image="problem|there is no python3\n")
+    assert run(partitions=["cpu"])["complaints"] == [
+        f"cpu: container (containers): {what}, as cpu-st-c5-1 says: there is no python3; {do}"
+    ]
+    none.says(image="", image__fails="srun: error: Node failure on cpu-st-c5-1\n")
+    assert run(partitions=["cpu"])["complaints"] == [
+        f"cpu: container (containers): {what}, as cpu-st-c5-1 says: Node failure on cpu-st-c5-1; {do}"
+    ]
+    none.says(image__fails="srun: error: Unable to allocate resources: Requested nodes are busy\n")
+    result = run(partitions=["cpu"], wait=3)
+    assert results(result)[("cpu", "container")] == "skipped"
+    assert message(result, "cpu") == "no room within 3 s on cpu-st-c5-1"
+    none.results.rmdir()
+    assert run(partitions=["cpu"])["complaints"] == [
+        f"cpu: container (containers): {what}: verify_results_dir: {none.results} is not there; "
+        f"run site with --tags nccl_tests; {do}"
     ]
 
 
@@ -291,7 +360,7 @@ def test_one_partition_fails_and_the_other_is_checked(cluster: Cluster, run: Run
     )
     cluster.program(
         "slurm/bin/srun",
-        SRUN.format(fake=cluster.fake).replace(
+        SRUN.format(fake=cluster.fake, root=cluster.root).replace(
             "exit 0\n", f"case $* in *=cpu*--container*) echo '{error}' >&2; exit 1;; esac\n"
         ),
     )
@@ -520,7 +589,7 @@ def test_a_job_that_hangs_is_cancelled(cluster: Cluster, run: Run, monkeypatch: 
     cluster.program("slurm/bin/scancel", f'#!/bin/sh\necho "$*" > {cluster.fake}/cancelled\n')
     cluster.program(
         "slurm/bin/srun",
-        SRUN.format(fake=cluster.fake).replace(
+        SRUN.format(fake=cluster.fake, root=cluster.root).replace(
             "kind=host;", "kind=host; echo $$ > " + f"{cluster.fake}/pid; exec sleep 60;"
         ),
     )

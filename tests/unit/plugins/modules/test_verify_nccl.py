@@ -384,10 +384,27 @@ def test_which_image(cluster: Cluster, run: Run) -> None:
     assert cluster.calls[-1]["options"]["container-image"].endswith("/nvidia_pytorch-24.10.sqsh")
     run(only("container"), container_image="cuda:13")
     assert cluster.calls[-1]["options"]["container-image"] == "cuda:13"
-    calls = len(cluster.calls)
+
+
+def test_without_an_image_one_of_the_nodes_own_files_is_made(cluster: Cluster, run: Run) -> None:
+    cluster.program("slurm/bin/mksquashfs", '#!/bin/sh\ntouch "$2"\n')
     result = run(only("container"), images_dir=f"{cluster.root}/nowhere")
-    assert checks(result) == [("all_reduce in a container", f"there is no image in {cluster.root}/nowhere")]
-    assert len(cluster.calls) == calls + 1
+    assert statuses(result)["all_reduce in a container"] == "ok"
+    assert dict(checks(result))["all_reduce in a container"].startswith("an image of the node's own files: ")
+    image = cluster.calls[-1]["options"]["container-image"]
+    assert image.endswith("/gpu-n1.sqsh")
+    # With what the tests need.
+    (making,) = [call for call in cluster.calls if "mksquashfs" in call["script"]]
+    assert f"\nenvironment={cluster.fsx}/nccl/setup-nccl-env.sh\ntests={cluster.tests}\n" in making["script"]
+    assert making["nodes"] == ["n1"]
+    assert "gres" not in making["options"]
+    assert [path.name for path in cluster.results.iterdir() if not path.name.startswith("verify-")] == []
+
+
+def test_an_image_that_cannot_be_made(cluster: Cluster, run: Run) -> None:
+    cluster.program("slurm/bin/mksquashfs", "#!/bin/sh\necho 'FATAL ERROR: no space' >&2; exit 1\n")
+    ((_name, line),) = checks(run(only("container"), images_dir=f"{cluster.root}/nowhere"), "failed")
+    assert "none was made of the node's own files, as n1 says: FATAL ERROR: no space; name one in" in line
 
 
 def test_gpus_of_jobs_are_visible_in_containers(cluster: Cluster, run: Run) -> None:
@@ -537,7 +554,7 @@ def test_a_container_that_does_not_start(cluster: Cluster, run: Run) -> None:
     text += "slurmstepd: error: pyxis:     [ERROR] No such file: x\nsrun: error: n1: task 0: Exited with exit code 1\n"
     cluster.says(fails={"all_reduce_perf": text})
     ((_name, line),) = checks(run(only("container")), "failed")
-    assert line.startswith("[ERROR] No such file: x (see /")
+    assert line.startswith(f"{cluster.root}/containers/small.sqsh: [ERROR] No such file: x (see /")
 
 
 @pytest.mark.parametrize("trouble", ["missing", "full"])
