@@ -179,6 +179,8 @@ def amis_own(gpu: Host) -> Iterator[None]:
     yield
     gpu.check_output(f"mv /root/smi {smi}; [ -e {RECORD} ] || mv {RECORD}.away {RECORD}; rm -f {RECORD}.away")
     gpu.check_output("systemctl restart nvidia-dcgm")
+    # The exporter finds out when it is asked, and starts anew.
+    until(lambda: gpu.run("curl -sf http://localhost:9400/metrics").succeeded, "the exporter")
 
 
 @pytest.mark.usefixtures("amis_own")

@@ -356,5 +356,5 @@ def test_an_image_build_with_slurm_builds_and_configures_nothing(builder: Host, 
     facts = {"image_build": True, "node_type": None}
     done = play("--tags", "pyxis", "--limit", "head", "-e", json.dumps({"common_node_overrides": facts}))
     assert done.returncode == 0, done.stdout
-    assert "A Pyxis that Slurm loads is looked for" in done.stdout
+    assert "Look for a Pyxis that Slurm loads" in done.stdout
     assert "configure |" not in done.stdout

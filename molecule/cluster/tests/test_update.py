@@ -22,4 +22,4 @@ def test_an_update_has_a_queue_boot_with_the_bundle(on: On, bundle: Bundle) -> N
     action = queue["CustomActions"]["OnNodeConfigured"]
     assert (action["Script"], action["Args"]) == (bundle.script, bundle.args)
     # The other queues have not changed: their nodes go on.
-    assert head.check_output("/opt/slurm/bin/sinfo --noheader --partition=gpu,cpu --format=%T") == "idle"
+    assert head.check_output("/opt/slurm/bin/sinfo --noheader --partition=static --format=%T") == "idle"
