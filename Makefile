@@ -12,6 +12,7 @@ SCENARIO := molecule/cluster
 RUN := $(SUDO) env PATH=$(BIN):$(PATH) AWS_ENDPOINT_URL=http://10.115.0.3:5000 AWS_ACCESS_KEY_ID=sandbox AWS_SECRET_ACCESS_KEY=sandbox \
   ANSIBLE_CONFIG=$(CURDIR)/$(SCENARIO)/ansible.cfg
 ENV := env PATH=$(BIN):$(PATH) ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.venv/collections
+LINT := nice $(ENV)
 # What newer nodes run the collection with. Where this machine's own Python is that new, .venv is it, and there is no other.
 NODE_ENV := env PATH=$(CURDIR)/.venv/node/bin:$(PATH) ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.venv/collections
 PYTEST := python -m pytest --numprocesses=2 --dist=loadfile
@@ -53,17 +54,18 @@ play:  ## Run a playbook of the collection on the sandbox: PLAYBOOK=site [ARGS='
 	@$(RUN) ansible-playbook --inventory .sandbox/inventory pcluster.postboot.$(PLAYBOOK) $(ARGS)
 
 test:  ## Run every test but the longest fault tests, which soak runs
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint unit
-	@$(MAKE) --no-print-directory cluster
+	@$(MAKE) --no-print-directory unit
+	@# The scenario waits for nodes often enough for the linters to run beside it.
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint cluster
 
 lint: | setup  ## Run the linters and the repository's own checks
-	@$(ENV) yamllint --strict .
-	@$(ENV) ansible-lint --strict
-	@$(ENV) ruff check .
-	@$(ENV) mypy
-	@$(ENV) python scripts/check_roles.py
-	@$(ENV) python scripts/render_role_docs.py --check
-	@$(ENV) scripts/check_collection.sh
+	@$(LINT) yamllint --strict .
+	@$(LINT) ansible-lint --strict
+	@$(LINT) ruff check .
+	@$(LINT) mypy
+	@$(LINT) python scripts/check_roles.py
+	@$(LINT) python scripts/render_role_docs.py --check
+	@$(LINT) scripts/check_collection.sh
 
 unit: | setup-node  ## Run the unit tests, and those that import ansible once more with the ansible-core of newer nodes
 	@$(ENV) $(PYTEST) tests/unit
