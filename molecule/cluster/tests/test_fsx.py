@@ -13,6 +13,8 @@ from testinfra.host import Host
 
 On = Callable[[str], Host]
 Play = Callable[..., subprocess.CompletedProcess[str]]
+# Every user may write into its parent.
+TREE = "/fsx/datasets/test-tree"
 USER = "setpriv --reuid=65534 --regid=65534 --clear-groups"
 
 
@@ -20,16 +22,16 @@ USER = "setpriv --reuid=65534 --regid=65534 --clear-groups"
 def test_a_users_link_leads_root_nowhere(on: On, play: Play) -> None:
     head = on("head")
     head.check_output("mkdir -m 0755 /root/elsewhere")
-    head.check_output(f"{USER} mkdir /fsx/test-tree && {USER} ln -s /root/elsewhere /fsx/test-tree/lead")
-    wanted = [{"path": f"test-tree{path}", "mode": "1777"} for path in ("", "/lead", "/lead/sub", "/own")]
+    head.check_output(f"{USER} mkdir {TREE} && {USER} ln -s /root/elsewhere {TREE}/lead")
+    wanted = [{"path": f"datasets/test-tree{path}", "mode": "1777"} for path in ("", "/lead", "/lead/sub", "/own")]
     try:
         done = play("--limit", "head", "--tags", "fsx", "-e", json.dumps({"fsx_directories": wanted}))
         assert done.returncode == 0, done.stdout[-3000:]
         said = " ".join((done.stdout + done.stderr).split())
-        assert "/fsx/test-tree/lead is a link of user nobody, and is not followed" in said
-        assert "users can replace what lies in /fsx/test-tree (0755 nobody:nogroup)" in said
+        assert f"{TREE}/lead is a link of user nobody, and is not followed" in said
+        assert f"users can replace what lies in {TREE} (0755 nobody:nogroup)" in said
         assert head.check_output("stat -c '%U %a' /root/elsewhere") == "root 755"
         assert head.check_output("ls /root/elsewhere") == ""
-        assert head.check_output("stat -c '%U %a' /fsx/test-tree/own") == "root 1777"
+        assert head.check_output(f"stat -c '%U %a' {TREE}/own") == "root 1777"
     finally:
-        head.check_output("rm -rf /fsx/test-tree /root/elsewhere")
+        head.check_output(f"rm -rf {TREE} /root/elsewhere")

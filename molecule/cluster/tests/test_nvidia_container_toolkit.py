@@ -174,7 +174,7 @@ def test_a_toolkit_with_a_known_flaw_is_replaced_or_told(gpu: Host, play: Play) 
     kept = play(*TAGS, "-e", "nvidia_container_toolkit_base_url=http://none.example")
     assert kept.returncode == 0, kept.stdout
     said = " ".join(kept.stdout.split())
-    assert "its packages could not be replaced: key_url: http://mirror/none.example/gpgkey gave no key" in said
+    assert "its packages could not be replaced: url: apt-get cannot use nvidia-container-toolkit: " in said
     assert flaw in said
     assert play(*TAGS).returncode == 0
     assert versions(gpu) == {"1.19.1-1"}

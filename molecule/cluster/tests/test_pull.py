@@ -273,7 +273,7 @@ rm -rf /opt/pcluster-postboot /var/log/pcluster-postboot
 @pytest.mark.long
 def test_the_fleet_brings_a_bundle_to_head_and_login_nodes(on: On, bundle: Bundle, s3: Any, play: Play) -> None:
     """They had none; it is taken away again as the documentation says."""
-    other = republish(s3, bundle, "101.0.0", {})
+    other = republish(s3, bundle, "101.0.0", {"pull_retries": 25})
     where = {"fleet_bundle": f"s3://{s3.name}/bundles/{other.name}", "fleet_sha256": other.sha256}
     try:
         result = play("--limit", "head,login", "-e", json.dumps(where), name="fleet", timeout=900)
