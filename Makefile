@@ -56,7 +56,7 @@ play:  ## Run a playbook of the collection on the sandbox: PLAYBOOK=site [ARGS='
 test:  ## Run every test but the longest fault tests, which soak runs
 	@$(MAKE) --no-print-directory unit
 	@# The scenario waits for nodes often enough for the linters to run beside it.
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint cluster
+	@$(MAKE) --no-print-directory --jobs=2 lint cluster
 
 lint: | setup  ## Run the linters and the repository's own checks
 	@$(LINT) yamllint --strict .
