@@ -36,7 +36,12 @@ def test_only_the_install_phases_run(on: On, play: Play) -> None:
     ("name", "component", "units"),
     [
         (NODE, "docker", ["docker.service", "docker.socket", "containerd.service"]),
-        ("gpu-st-p5-1", "nvidia_container_toolkit", ["nvidia-cdi-refresh.service", "nvidia-cdi-refresh.path"]),
+        pytest.param(
+            "gpu-st-p5-1",
+            "nvidia_container_toolkit",
+            ["nvidia-cdi-refresh.service", "nvidia-cdi-refresh.path"],
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_what_packages_enable_starts_only_on_nodes_that_want_it(

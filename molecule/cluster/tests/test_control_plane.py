@@ -217,60 +217,66 @@ def test_a_node_that_is_killed_in_its_boot_is_replaced(cluster: Cluster, pulled:
 
 
 @pytest.mark.long
-def test_a_failing_exporter_costs_no_node(pulled: Pulled, s3: Any) -> None:
-    broken = republish(s3, pulled.ready(MAIN), "97.0.0", {"node_exporter_sha256": {"x86_64": "0" * 64}})
-    former = instance(MAIN.node)
-    pulled.take(MAIN, broken.action())
-    now = replaced(MAIN, former)
-    unit = "systemctl show -p NRestarts --value pcluster-postboot"
-    wait("the service has tried", lambda: report(MAIN.node)["phase"] == "later", 240)
-    found = {entry["name"]: entry["status"] for entry in report(MAIN.node)["components"]}
-    assert found["node_exporter"] == "failed", (found, host(MAIN.node).run(unit).stdout)
-    assert (instance(MAIN.node), MAIN.state()) == (now, "idle")
+@BOTH
+def test_a_failing_exporter_costs_no_node(cluster: Cluster, pulled: Pulled, s3: Any) -> None:
+    wrong = {"node_exporter_sha256": {"x86_64": "0" * 64}}
+    broken = republish(s3, pulled.ready(cluster), "97.0.0", wrong)
+    former = instance(cluster.node)
+    pulled.take(cluster, broken.action())
+    now = replaced(cluster, former)
+    wait("the service has tried", lambda: report(cluster.node)["phase"] == "later", 240)
+    found = {entry["name"]: entry["status"] for entry in report(cluster.node)["components"]}
+    assert found["node_exporter"] == "failed", found
+    assert (instance(cluster.node), cluster.state()) == (now, "idle")
 
 
 @pytest.mark.long
-def test_an_essential_that_fails_is_protected_mode_after_ten(pulled: Pulled, s3: Any) -> None:
+@BOTH
+def test_an_essential_that_fails_is_protected_mode_after_ten(cluster: Cluster, pulled: Pulled, s3: Any) -> None:
     """Each boot fails and each node is replaced; after ten the queue is taken out of use, as documented."""
-    good = pulled.ready(MAIN)
+    good = pulled.ready(cluster)
     broken = republish(s3, good, "96.0.0", {"enroot_version": "0.0.1"})
-    head, failures = host(MAIN.head), "Found the following bootstrap failure nodes: .x1. ..cpu-st-c5-1"
-    before = len(MAIN.log(failures))
-    pulled.take(MAIN, broken.action())
+    head, failures = host(cluster.head), f"Found the following bootstrap failure nodes: .x1. ..{cluster.node}"
+    before = len(cluster.log(failures))
+    pulled.take(cluster, broken.action())
     status = "get-compute-fleet-status.sh | jq -r .status"
     wait("protected mode", lambda: head.check_output(status).strip() == "PROTECTED", 1500)
-    assert len(MAIN.log(failures)) - before == 10
-    assert "inact" in MAIN.slurm("sinfo --noheader --partition=cpu --format=%a")
+    assert len(cluster.log(failures)) - before == 10
+    assert "inact" in cluster.slurm(f"sinfo --noheader --partition={cluster.queue} --format=%a")
     # pcluster update-compute-fleet --status START_REQUESTED
-    table = boto3.resource("dynamodb", region_name="us-east-1").Table("parallelcluster-main")
-    pulled.take(MAIN, good.action())
+    table = boto3.resource("dynamodb", region_name="us-east-1").Table(f"parallelcluster-{cluster.name}")
+    pulled.take(cluster, good.action())
     now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     table.put_item(Item={"Id": "COMPUTE_FLEET", "Data": {"status": "RUNNING", "lastStatusUpdatedTime": now}})
-    MAIN.slurm("scontrol update partitionname=cpu state=up")
-    replaced(MAIN, "")
+    cluster.slurm(f"scontrol update partitionname={cluster.queue} state=up")
+    replaced(cluster, "")
 
 
 @pytest.mark.long
-def test_a_boot_beyond_its_time_is_ended_and_a_longer_time_helps(pulled: Pulled, s3: Any, tmp_path: Path) -> None:
+@BOTH
+def test_a_boot_beyond_its_time_is_ended_and_a_longer_time_helps(
+    cluster: Cluster, pulled: Pulled, s3: Any, tmp_path: Path
+) -> None:
     """ComputeNodeBootstrapTimeout ends a boot that takes longer; with more of it the same boot comes up."""
-    good = pulled.ready(MAIN)
+    good = pulled.ready(cluster)
     s3.put_object(Key="bundles/slow.sh", Body=b'#!/bin/bash\nsleep "$1"\n')
     slow = {"Script": f"s3://{s3.name}/bundles/slow.sh", "Args": ["100"]}
-    queue = {**pulled.queues["main"], "CustomActions": {"OnNodeConfigured": {"Sequence": [slow, good.action()]}}}
+    actions = {"OnNodeConfigured": {"Sequence": [slow, good.action()]}}
+    queue = {**pulled.queues[cluster.name], "CustomActions": actions}
 
     def boots_within(timeout: int) -> None:
         timeouts = {"Timeouts": {"ComputeNodeBootstrapTimeout": timeout}}
-        done = update("main", tmp_path, {"DevSettings": timeouts, "Scheduling": {"SlurmQueues": [queue]}})
+        done = update(cluster.name, tmp_path, {"DevSettings": timeouts, "Scheduling": {"SlurmQueues": [queue]}})
         assert done.stdout.endswith("UPDATE_COMPLETE\n"), done.stdout + done.stderr
 
     failures = "Found the following bootstrap failure nodes"
-    before = len(MAIN.log(failures))
+    before = len(cluster.log(failures))
     boots_within(60)
-    wait("a boot is ended", lambda: len(MAIN.log(failures)) > before, 400)
-    former = instance(MAIN.node)
+    wait("a boot is ended", lambda: len(cluster.log(failures)) > before, 400)
+    former = instance(cluster.node)
     boots_within(900)
-    replaced(MAIN, former, 600)
-    assert settled(MAIN.node)["outcome"] == "ok"
+    replaced(cluster, former, 600)
+    assert settled(cluster.node)["outcome"] == "ok"
 
 
 # Updates

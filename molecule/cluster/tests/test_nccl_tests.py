@@ -87,7 +87,7 @@ def test_one_node(on: On) -> None:
     assert 400 < float(row[1]) < 500
 
 
-@pytest.mark.parametrize("mpi", ["pmix", "none"])
+@pytest.mark.parametrize("mpi", ["pmix", pytest.param("none", marks=pytest.mark.long)])
 def test_two_nodes_are_one_run(on: On, mpi: str) -> None:
     line = f"GPUS_PER_NODE=2 NCCL_TESTS_MPI={mpi} MAX_BYTES=16M sbatch --nodes=2 {SCRIPTS}/phase2-multinode.sbatch"
     code, text = submit(on("login"), line)

@@ -191,6 +191,7 @@ def test_a_scrape_configuration_that_is_wrong_changes_nothing(on: On, play: Play
     assert ask(on("head"), "query", "prometheus_config_last_reload_successful")["result"][0]["value"][1] == "1"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("as_before")
 def test_a_changed_configuration_is_reloaded(on: On, play: Play) -> None:
     head = on("head")
@@ -220,6 +221,7 @@ def test_a_run_that_died_before_the_reload_is_finished(on: On, play: Play, comma
         assert "0 changed" in play(*ONLY, *change).stdout
 
 
+@pytest.mark.long
 def test_compute_nodes_stay_while_slurm_is_down(on: On) -> None:
     head = on("head")
     before = head.check_output("cat /var/lib/prometheus-targets/nodes.json")

@@ -58,7 +58,7 @@ def disk(on: On) -> Iterator[Disk]:
     disk.host.run(f"systemctl reset-failed; systemctl start {UNITS}; docker rmi --force {IMAGE}")
 
 
-@pytest.mark.parametrize("emptied", [False, True])
+@pytest.mark.parametrize("emptied", [pytest.param(False, marks=pytest.mark.long), True])
 def test_nothing_starts_before_the_disk_is_mounted(disk: Disk, emptied: bool) -> None:
     host = disk.host
     host.check_output(f"curl -sf http://mirror/sandbox/busybox.tar | docker import - {IMAGE}")
