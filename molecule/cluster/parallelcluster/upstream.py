@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import yaml
 from account import MADE, Account
 
 # These ask AWS for what moto has not.
@@ -106,7 +107,7 @@ def synthesise(request: dict[str, Any]) -> dict[str, Any]:
         ),
         mock.patch.object(S3Client, "put_bucket_policy"),  # moto knows no Condition and would deny everything
         mock.patch.object(CDKTemplateBuilder, "build_cluster_template", side_effect=template),
-        mock.patch.object(Cluster, "has_running_login_nodes", return_value=True),
+        mock.patch.object(Cluster, "has_running_login_nodes", return_value=login_nodes(request.get("previous", ""))),
     ):
         cluster = Cluster(name, request["previous"] if later else request["config"])
         _, notes = cluster.create(validator_suppressors=suppressors)
@@ -134,6 +135,12 @@ def synthesise(request: dict[str, Any]) -> dict[str, Any]:
         "tags": cloudformation.stack["Tags"],
         "notes": [f"{note.validator_type}: {note.message}" for note in notes],
     }
+
+
+def login_nodes(config: str) -> bool:
+    """Whether a cluster of this configuration has login nodes that run."""
+    pools = ((yaml.safe_load(config) or {}).get("LoginNodes") or {}).get("Pools") or []
+    return any(pool["Count"] for pool in pools)
 
 
 def refusal(error: Exception) -> str:

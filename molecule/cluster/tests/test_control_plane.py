@@ -138,10 +138,14 @@ class Pulled:
             replaced(cluster, former)
         return self.bundles[cluster.name]
 
+    def parts(self, cluster: Cluster, *actions: dict[str, Any]) -> dict[str, Any]:
+        """The part of the configuration by which the queue's nodes boot with these actions."""
+        queue = {**self.queues[cluster.name], "CustomActions": {"OnNodeConfigured": {"Sequence": list(actions)}}}
+        return {"Scheduling": {"SlurmQueues": [queue]}}
+
     def take(self, cluster: Cluster, *actions: dict[str, Any]) -> None:
         """Update the cluster so that its queue's nodes boot with these actions."""
-        queue = {**self.queues[cluster.name], "CustomActions": {"OnNodeConfigured": {"Sequence": list(actions)}}}
-        done = update(cluster.name, self.folder, {"Scheduling": {"SlurmQueues": [queue]}})
+        done = update(cluster.name, self.folder, self.parts(cluster, *actions))
         assert done.stdout.endswith(f"{cluster.name}: UPDATE_COMPLETE\n"), done.stdout + done.stderr
 
     def reset(self) -> None:
@@ -261,12 +265,10 @@ def test_a_boot_beyond_its_time_is_ended_and_a_longer_time_helps(
     good = pulled.ready(cluster)
     s3.put_object(Key="bundles/slow.sh", Body=b'#!/bin/bash\nsleep "$1"\n')
     slow = {"Script": f"s3://{s3.name}/bundles/slow.sh", "Args": ["100"]}
-    actions = {"OnNodeConfigured": {"Sequence": [slow, good.action()]}}
-    queue = {**pulled.queues[cluster.name], "CustomActions": actions}
 
     def boots_within(timeout: int) -> None:
-        timeouts = {"Timeouts": {"ComputeNodeBootstrapTimeout": timeout}}
-        done = update(cluster.name, tmp_path, {"DevSettings": timeouts, "Scheduling": {"SlurmQueues": [queue]}})
+        timeouts = {"DevSettings": {"Timeouts": {"ComputeNodeBootstrapTimeout": timeout}}}
+        done = update(cluster.name, tmp_path, {**pulled.parts(cluster, slow, good.action()), **timeouts})
         assert done.stdout.endswith("UPDATE_COMPLETE\n"), done.stdout + done.stderr
 
     failures = "Found the following bootstrap failure nodes"
@@ -287,8 +289,9 @@ def test_an_update_whose_on_node_updated_fails_is_rolled_back(pulled: Pulled, s3
     """The line that says why is in the head node's cfn-init.log, and the cluster has its former configuration."""
     good = pulled.ready(MAIN)
     broken = republish(s3, good, "95.0.0", {"enroot_version": "0.0.1"})
-    actions = {"OnNodeUpdated": broken.action()}
-    done = update("main", tmp_path, {"HeadNode": {"CustomActions": actions}})
+    # Nothing else changes, so that no node is replaced.
+    head = {"HeadNode": {"CustomActions": {"OnNodeUpdated": broken.action()}}}
+    done = update("main", tmp_path, {**pulled.parts(MAIN, good.action()), **head})
     assert done.returncode == 1, done.stdout + done.stderr
     assert "main: UPDATE_ROLLBACK_COMPLETE" in done.stdout
     log = host("head").check_output("cat /var/log/cfn-init.log")
