@@ -120,7 +120,7 @@ class Sandbox:
     def fixed_name(self, one: Instance) -> str:
         """The name of a head node, or of a login node of topology.yml's pool, of which a cluster has one each."""
         for node in self.clusters[one.cluster]["nodes"].values():
-            if (one.kind, one.pool) in (("HeadNode", ""), ("LoginNode", node.get("pool"))) and node["type"] == one.kind:
+            if node["type"] == one.kind != "Compute" and node.get("pool", "") == one.pool:
                 return str(node["name"])
         return ""
 

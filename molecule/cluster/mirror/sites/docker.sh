@@ -57,8 +57,8 @@ docker_ubuntu() {
   local site=$top/download.docker.com/linux/ubuntu version="5:$docker_version-1~ubuntu.24.04~noble" pool plugin
   pool=$site/dists/noble/pool/stable/$architecture
   stage_engine
-  # As upstream's own package does: a Docker that does not start fails its service, not the installation. The role then says why.
-  # It and containerd's enable all their units.
+  # It and containerd's enable all their units. The start may fail, as in upstream's own package: that fails the service, not the installation, and the role
+  # then says why.
   after_install "$docker_group" 'if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi' 'systemctl enable --quiet docker.service docker.socket' \
     'if [ -d /run/systemd/system ]; then systemctl start docker.service || true; fi'
   deb docker-ce "$version" "docker-ce-cli, containerd.io, iptables" "$pool"
