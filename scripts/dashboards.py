@@ -39,43 +39,51 @@ from grafana_panels import (
 
 FOLDER = Path("roles/grafana/files/dashboards")
 R = "[$__rate_interval]"
-GPUS = f'{NODES}, gpu=~"$gpu"'
+# All of the time that is shown, looked at once and not at each point of a line.
+SHOWN = "[$__range] @ end()"
 JOB = f'{CLUSTER}, hpc_job="$job"'
-# Interfaces that lead out of the node.
-WIRE = 'device!~"lo|veth.*|docker.*|br-.*|cni.*"'
-# Disks, and not their partitions nor what is layered on them.
-DISK = 'device=~"nvme[0-9]+n[0-9]+|[svx]+d[a-z]+|md[0-9]+"'
+# What stands for all nodes, or for several, is no node's name: this selects something only once a single one is chosen.
+ONE = f'{CLUSTER}, pc_node="$node"'
 SHARED = f'{CLUSTER}, mountpoint=~"$mountpoint"'
 PARTITION = f'{CLUSTER}, partition=~"$partition"'
 TWICE = "With Slurm's own metrics, a node that is in several partitions counts in each."
+HIGHEST = "The ten highest of the time that is shown, and where all others are."
+LOWEST = "The ten lowest of the time that is shown, of those that did anything, and where all others are."
+CHOOSE = "Choose one node above."
 
 
-def busy(selection: str) -> str:
-    """How busy the CPUs of each node are, in percent."""
-    return f'100 * (1 - avg by (pc_node) (rate(node_cpu_seconds_total{{{selection}, mode="idle"}}{R})))'
+def ten(series: str, over: str = "avg", least: bool = False) -> str:
+    """The ten of the series that stand out over all of the time that is shown: of each point, more than ten might."""
+    whole = f"{over}_over_time({series}{SHOWN})"
+    return f"({series} and {f'bottomk(10, {whole} > 0)' if least else f'topk(10, {whole})'})"
 
 
-def memory(selection: str) -> str:
-    """How much of its memory each node has given away, in percent."""
-    kinds = "node_memory_MemAvailable_bytes", "node_memory_MemTotal_bytes"
-    free, total = (f"sum by (pc_node) ({kind}{{{selection}}})" for kind in kinds)
-    return f"100 * (1 - {free} / {total})"
+def scaled(expr: str, factor: str) -> str:
+    """A query in the unit of its panel."""
+    return f"{factor} * {expr}" if factor else expr
 
 
-def rate(metric: str, selection: str, by: str = "pc_node") -> str:
-    """How fast a counter grows, summed up by labels."""
-    return f"sum by ({by}) (rate({metric}{{{selection}}}{R}))"
+def spread(
+    title: str, series: str, *, over: str = "avg", factor: str = "", least: bool = False, **options: Any
+) -> Json:
+    """Of a series for each node: the ten that stand out, and the highest, the median and the lowest of all."""
+    of_all = ("highest", f"max({series})"), ("median", f"quantile(0.5, {series})"), ("lowest", f"min({series})")
+    options["description"] = " ".join(filter(None, (options.get("description"), LOWEST if least else HIGHEST)))
+    return lines(
+        title,
+        *(Query(scaled(expr, factor), name) for name, expr in of_all),
+        Query(scaled(ten(series, over, least), factor), "{{pc_node}}"),
+        colors={"highest": GREY, "median": BLUE, "lowest": GREY},
+        **options,
+    )
 
 
-def on_job(expr: str) -> str:
-    """Of what `expr` says of nodes: those on which the job holds a GPU, for as long as it does."""
-    return f"({expr}) and on (pc_node) max by (pc_node) (DCGM_FI_DEV_GPU_UTIL{{{JOB}}})"
-
-
-def gpu_memory(selection: str, by: str) -> str:
-    """How much of their memory GPUs have in use, in percent."""
-    used, free = (f"sum by ({by}) (DCGM_FI_DEV_FB_{kind}{{{selection}}})" for kind in ("USED", "FREE"))
-    return f"100 * {used} / ({used} + {free})"
+def kinds(title: str, *series: tuple[str, str], over: str = "avg", factor: str = "", **options: Any) -> Json:
+    """Of several series for each node: of each kind the ten highest, and the median of all."""
+    queries = [Query(scaled(f"quantile(0.5, {one})", factor), f"median {name}") for one, name in series]
+    queries += [Query(scaled(ten(one, over), factor), f"{{{{pc_node}}}} {name}") for one, name in series]
+    options["description"] = " ".join(filter(None, (options.get("description"), HIGHEST)))
+    return lines(title, *queries, **options)
 
 
 def with_xid(selection: str) -> str:
@@ -120,11 +128,15 @@ def node_states(selection: str) -> Json:
 
 
 def overview() -> Json:
-    both = f"sum(rate(node_amazonefa_%s_bytes{{{CLUSTER}}}{R}))"
-    link = f"sum(DCGM_FI_PROF_NVLINK_%s_BYTES{{{CLUSTER}}})"
-    wire = f"sum(rate(node_network_%s_bytes_total{{{CLUSTER}, {WIRE}}}{R}))"
-    held, gpus = (f"count(DCGM_FI_DEV_GPU_UTIL{{{CLUSTER}{more}}})" for more in (', hpc_job!=""', ""))
-    percent = ((80.0, YELLOW), (95.0, RED))
+    both = f"sum(pc_node:efa_%s_bytes:rate5m{{{CLUSTER}}})"
+    link = f"sum(pc_node:nvlink_%s_bytes:sum{{{CLUSTER}}})"
+    wire = f"sum(pc_node:network_%s_bytes:rate5m{{{CLUSTER}}})"
+    held, gpus = (f"sum(pc_node:{kind}:count{{{CLUSTER}}})" for kind in ("job_gpus", "gpus"))
+
+    def most(expr: str) -> str:
+        return f"topk(10, max by (pc_node) ({expr}{{{CLUSTER}}}))"
+
+    percent: Any = {"unit": "percent", "top": 100, "limits": ((80.0, YELLOW), (95.0, RED))}
     return dashboard(
         "overview",
         "Cluster overview",
@@ -142,9 +154,9 @@ def overview() -> Json:
                         limits=[(1, RED)],
                         description="Slurm has these up, and their node_exporter does not answer.",
                     ),
-                    number("GPUs", f"count(DCGM_FI_DEV_GPU_UTIL{{{CLUSTER}}})", "none"),
+                    number("GPUs", gpus, "none"),
                     number("GPUs in jobs", f"100 * ({held} or vector(0)) / {gpus}", "percent", decimals=0),
-                    number("GPU utilisation", f"avg(DCGM_FI_DEV_GPU_UTIL{{{CLUSTER}}})", "percent", decimals=0),
+                    number("GPU utilisation", f"avg(pc_node:gpu_utilization:avg{{{CLUSTER}}})", "percent", decimals=0),
                     number("Jobs running", f"sum(slurm_jobs_running{{{CLUSTER}}})", "none"),
                     number("Jobs waiting", f"sum(slurm_jobs_pending{{{CLUSTER}}})", "none"),
                     number(
@@ -161,20 +173,23 @@ def overview() -> Json:
                 [
                     lines(
                         "GPU utilisation",
-                        Query(f"avg by (pc_queue) (DCGM_FI_DEV_GPU_UTIL{{{CLUSTER}}})", "{{pc_queue}}"),
+                        Query(f"avg by (pc_queue) (pc_node:gpu_utilization:avg{{{CLUSTER}}})", "{{pc_queue}}"),
                         unit="percent",
                         max=100,
-                        description="The share of time in which a kernel ran, however small.",
+                        description="The share of time in which a kernel ran, however small. Of a queue, its mean.",
                     ),
                     lines(
                         "GPU memory in use",
-                        Query(gpu_memory(CLUSTER, "pc_queue"), "{{pc_queue}}"),
+                        Query(
+                            f"100 * avg by (pc_queue) (pc_node:gpu_memory_utilization:ratio{{{CLUSTER}}})",
+                            "{{pc_queue}}",
+                        ),
                         unit="percent",
                         max=100,
                     ),
                     lines(
                         "GPU power",
-                        Query(f"sum by (pc_queue) (DCGM_FI_DEV_POWER_USAGE{{{CLUSTER}}})", "{{pc_queue}}"),
+                        Query(f"sum by (pc_queue) (pc_node:gpu_power_watts:sum{{{CLUSTER}}})", "{{pc_queue}}"),
                         unit="watt",
                         stack=True,
                     ),
@@ -210,7 +225,7 @@ def overview() -> Json:
                         mirror="sent",
                     ),
                     lines(
-                        "NVLink", Query(link % "RX", "received"), Query(link % "TX", "sent"), unit="Bps", mirror="sent"
+                        "NVLink", Query(link % "rx", "received"), Query(link % "tx", "sent"), unit="Bps", mirror="sent"
                     ),
                     lines(
                         "TCP/IP",
@@ -226,34 +241,20 @@ def overview() -> Json:
                 "Nodes",
                 [
                     table(
-                        "Nodes",
+                        "Nodes that stand out",
                         "pc_node",
                         Column("Node", label="pc_node", link=to_node()),
-                        Column("Kind", label="pc_node_type"),
-                        Column("Queue", label="pc_queue"),
                         Column(
                             "Up for",
-                            f"max by (pc_node, pc_node_type, pc_queue) (time() - node_boot_time_seconds{{{CLUSTER}}})",
+                            f"bottomk(10, max by (pc_node) (time() - node_boot_time_seconds{{{CLUSTER}}}))",
                             unit="s",
                         ),
-                        Column("CPU", busy(CLUSTER), unit="percent", top=100, limits=percent),
-                        Column("Memory", memory(CLUSTER), unit="percent", top=100, limits=percent),
-                        Column(
-                            "GPU",
-                            f"avg by (pc_node) (DCGM_FI_DEV_GPU_UTIL{{{CLUSTER}}})",
-                            unit="percent",
-                            top=100,
-                        ),
-                        Column("GPU memory", gpu_memory(CLUSTER, "pc_node"), unit="percent", top=100),
-                        Column(
-                            "Root disk",
-                            "100 * max by (pc_node) (1 - "
-                            f'node_filesystem_avail_bytes{{{CLUSTER}, mountpoint="/"}} / node_filesystem_size_bytes)',
-                            unit="percent",
-                            top=100,
-                            limits=percent,
-                        ),
-                        description="Every node that is up in Slurm, the head node and the login nodes.",
+                        Column("CPU", f"100 * {most('pc_node:cpu_utilization:ratio')}", **percent),
+                        Column("Memory", f"100 * {most('pc_node:memory_utilization:ratio')}", **percent),
+                        Column("GPU memory", f"100 * {most('pc_node:gpu_memory_utilization:ratio')}", **percent),
+                        Column("Root disk", f"100 * {most('pc_node:root_utilization:ratio')}", **percent),
+                        description="Of each column the ten highest, and the ten that were started last. "
+                        "Where a node is none of these, its cell is empty.",
                     )
                 ],
             ),
@@ -262,58 +263,76 @@ def overview() -> Json:
 
 
 def gpu() -> Json:
-    per = "{{pc_node}} {{gpu}}"
+    def of(name: str) -> str:
+        return f"pc_node:{name}{{{NODES}}}"
 
-    def each(metric: str, factor: str = "") -> Query:
-        # A series of its own begins with each job on a GPU, and the GPU is still the same.
-        return Query(f"max by (pc_node, gpu) ({metric}{{{GPUS}}}){factor}", per)
-
-    def active(title: str, kind: str, description: str) -> Json:
-        return lines(
+    def active(title: str, name: str, description: str) -> Json:
+        return spread(
             title,
-            Query(f"100 * avg by (pc_node) (DCGM_FI_PROF_{kind}_ACTIVE{{{GPUS}}})", "{{pc_node}}"),
+            of(f"gpu_{name}_active:avg"),
+            factor="100",
+            least=True,
             unit="percent",
             max=100,
-            description=description,
+            description=f"{description} The mean of a node's GPUs.",
         )
+
+    def each(title: str, metric: str, factor: str = "", **options: Any) -> Json:
+        # A series of its own begins with each job on a GPU, and the GPU is still the same.
+        query = Query(scaled(f"max by (pc_node, gpu) ({metric}{{{ONE}}})", factor), "{{pc_node}} {{gpu}}")
+        return lines(title, query, description=CHOOSE, **options)
+
+    average, least = of("gpu_utilization:avg"), of("gpu_utilization:min")
+    apart = f"topk(10, avg_over_time({average}{SHOWN}) - avg_over_time({least}{SHOWN}))"
+    first = f"topk(10, 1000 * {of('gpus_with_errors:count')} + {of('gpu_temperature_celsius:max')})"
+    xids = f'sum by (pc_node) (max_over_time(DCGM_EXP_XID_ERRORS_COUNT{{{NODES}, xid!=""}}[$__range]))'
+
+    def of_first(name: str) -> str:
+        return f"max by (pc_node) ({of(name)}) and on (pc_node) {first}"
+
+    def of_one(metric: str, labels: str = "UUID") -> str:
+        return f"max by ({labels}) ({metric}{{{ONE}}})"
 
     return dashboard(
         "gpu",
         "GPUs",
         "How hard GPUs work, how they are, and what is wrong with them.",
-        ["queue", "node", "gpu"],
+        ["queue", "node"],
         [
             Row(
                 "",
                 [
-                    number("GPUs", f"count(DCGM_FI_DEV_GPU_UTIL{{{GPUS}}})", "none"),
-                    number("Utilisation", f"avg(DCGM_FI_DEV_GPU_UTIL{{{GPUS}}})", "percent", decimals=0),
-                    number("Memory in use", f"sum(DCGM_FI_DEV_FB_USED{{{GPUS}}})", "mbytes", decimals=1),
-                    number("Power", f"sum(DCGM_FI_DEV_POWER_USAGE{{{GPUS}}})", "watt"),
+                    number("GPUs", f"sum({of('gpus:count')})", "none"),
+                    number("Utilisation", f"avg({average})", "percent", decimals=0),
+                    number("Memory in use", f"sum({of('gpu_memory_used_mib:sum')})", "mbytes", decimals=1),
+                    number("Power", f"sum({of('gpu_power_watts:sum')})", "watt"),
                     number(
-                        "Hottest", f"max(DCGM_FI_DEV_GPU_TEMP{{{GPUS}}})", "celsius", limits=[(80, YELLOW), (87, RED)]
+                        "Hottest",
+                        f"max({of('gpu_temperature_celsius:max')})",
+                        "celsius",
+                        limits=[(80, YELLOW), (87, RED)],
                     ),
                     number(
                         "With an XID",
-                        with_xid(GPUS),
+                        with_xid(NODES),
                         "none",
                         limits=[(1, RED)],
                         description="GPUs that had one in the time that is shown, a program's own included.",
                     ),
                     number(
                         "ECC errors",
-                        f"sum(DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{{GPUS}}})",
+                        f"sum({of('gpu_ecc_uncorrected:sum')})",
                         "none",
                         limits=[(1, RED)],
                         description="Those that could not be corrected, since the driver was loaded.",
                     ),
                     number(
                         "Slowed down",
-                        f"count(increase(DCGM_FI_DEV_THERMAL_VIOLATION{{{GPUS}}}{R}) + "
-                        f"increase(DCGM_FI_DEV_POWER_VIOLATION{{{GPUS}}}{R}) > 0) or vector(0)",
+                        f"count({of('gpu_thermal_violation:rate5m')} + {of('gpu_power_violation:rate5m')} > 0)"
+                        " or vector(0)",
                         "none",
                         limits=[(1, ORANGE)],
-                        description="GPUs whose clock heat or power has lowered just now.",
+                        description="Nodes with a GPU whose clock heat or power has lowered within five minutes.",
                     ),
                 ],
             ),
@@ -321,37 +340,52 @@ def gpu() -> Json:
                 "Work",
                 [
                     carpet(
-                        "Utilisation of each GPU",
-                        each("DCGM_FI_DEV_GPU_UTIL"),
+                        "Nodes whose GPUs are least alike",
+                        Query(f"({average} - {least}) and {apart}", "{{pc_node}}"),
                         "percent",
                         100,
-                        description="The share of time in which a kernel ran. A GPU that waits for others stands out.",
+                        description="How far the utilisation of a node's idlest GPU is below the mean of its GPUs: "
+                        "the ten nodes where it is furthest in the time that is shown. A GPU that waits for others "
+                        "stands out.",
                     ),
-                    active(
-                        "Graphics engine",
-                        "GR_ENGINE",
-                        "The share of time in which any engine worked.",
+                    spread(
+                        "Utilisation",
+                        average,
+                        least=True,
+                        unit="percent",
+                        max=100,
+                        description="The share of time in which a kernel ran, however small. Of a node, the mean.",
                     ),
-                    lines(
+                    active("Graphics engine", "engine", "The share of time in which any engine worked."),
+                    kinds(
                         "Streaming multiprocessors",
-                        Query(f"100 * avg by (pc_node) (DCGM_FI_PROF_SM_ACTIVE{{{GPUS}}})", "{{pc_node}} active"),
-                        Query(f"100 * avg by (pc_node) (DCGM_FI_PROF_SM_OCCUPANCY{{{GPUS}}})", "{{pc_node}} occupied"),
+                        (of("gpu_sm_active:avg"), "active"),
+                        (of("gpu_sm_occupancy:avg"), "occupied"),
+                        factor="100",
                         unit="percent",
                         max=100,
                         description="How many of them had a warp, and how many warps of those that fit they had.",
                     ),
                     active(
                         "Tensor cores",
-                        "PIPE_TENSOR",
+                        "tensor",
                         "The share of cycles in which tensor cores worked: what training pays for.",
                     ),
-                    active("Memory interface", "DRAM", "The share of cycles in which the memory moved data."),
-                    lines("Memory in use", each("DCGM_FI_DEV_FB_USED"), unit="mbytes"),
-                    lines(
+                    active("Memory interface", "dram", "The share of cycles in which the memory moved data."),
+                    spread(
+                        "Memory in use",
+                        of("gpu_memory_utilization:ratio"),
+                        factor="100",
+                        unit="percent",
+                        max=100,
+                        description="Of all GPUs of a node.",
+                    ),
+                    kinds(
                         "PCIe",
-                        Query(f"sum by (pc_node) (DCGM_FI_PROF_PCIE_RX_BYTES{{{GPUS}}})", "{{pc_node}} received"),
-                        Query(f"sum by (pc_node) (DCGM_FI_PROF_PCIE_TX_BYTES{{{GPUS}}})", "{{pc_node}} sent"),
+                        (of("gpu_pcie_rx_bytes:sum"), "received"),
+                        (of("gpu_pcie_tx_bytes:sum"), "sent"),
                         unit="Bps",
+                        width=24,
                         mirror="sent$",
                     ),
                 ],
@@ -359,34 +393,81 @@ def gpu() -> Json:
             Row(
                 "Health",
                 [
-                    lines("Power", each("DCGM_FI_DEV_POWER_USAGE"), unit="watt"),
-                    lines("Temperature", each("DCGM_FI_DEV_GPU_TEMP"), unit="celsius", limits=[(87.0, RED)]),
-                    lines(
+                    spread("Power", of("gpu_power_watts:sum"), unit="watt", description="Of all GPUs of a node."),
+                    spread(
+                        "Temperature",
+                        of("gpu_temperature_celsius:max"),
+                        over="max",
+                        unit="celsius",
+                        limits=[(87.0, RED)],
+                        description="The hottest GPU of a node.",
+                    ),
+                    spread(
                         "Temperature of the memory",
-                        each("DCGM_FI_DEV_MEMORY_TEMP"),
+                        of("gpu_memory_temperature_celsius:max"),
+                        over="max",
                         unit="celsius",
                         limits=[(95.0, RED)],
+                        description="The hottest GPU of a node.",
                     ),
-                    lines("Clock of the multiprocessors", each("DCGM_FI_DEV_SM_CLOCK", " * 1e6"), unit="hertz"),
-                    lines(
+                    spread(
+                        "Clock of the multiprocessors",
+                        of("gpu_sm_clock_hertz:min"),
+                        least=True,
+                        unit="hertz",
+                        description="The slowest GPU of a node.",
+                    ),
+                    kinds(
                         "Slowed down",
-                        Query(
-                            f"1e-9 * sum by (pc_node) (rate(DCGM_FI_DEV_THERMAL_VIOLATION{{{GPUS}}}{R}))",
-                            "{{pc_node}} by heat",
-                        ),
-                        Query(
-                            f"1e-9 * sum by (pc_node) (rate(DCGM_FI_DEV_POWER_VIOLATION{{{GPUS}}}{R}))",
-                            "{{pc_node}} by power",
-                        ),
+                        (of("gpu_thermal_violation:rate5m"), "by heat"),
+                        (of("gpu_power_violation:rate5m"), "by power"),
                         unit="percentunit",
                         description="The share of time in which the clock was lowered, summed over the GPUs of a node.",
                     ),
-                    lines(
+                    kinds(
                         "ECC errors",
-                        Query(f"sum by (pc_node) (DCGM_FI_DEV_ECC_SBE_VOL_TOTAL{{{GPUS}}})", "{{pc_node}} corrected"),
-                        Query(f"sum by (pc_node) (DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{{GPUS}}})", "{{pc_node}} uncorrected"),
+                        (of("gpu_ecc_corrected:sum"), "corrected"),
+                        (of("gpu_ecc_uncorrected:sum"), "uncorrected"),
+                        over="max",
                         unit="none",
                     ),
+                    table(
+                        "Nodes whose GPUs need a look",
+                        "pc_node",
+                        Column("Node", label="pc_node", link=to_node()),
+                        Column("GPUs", of_first("gpus:count"), unit="none"),
+                        Column("With errors", of_first("gpus_with_errors:count"), unit="none", limits=((1.0, RED),)),
+                        Column(
+                            "XIDs",
+                            f"{xids} and on (pc_node) {first} or on (pc_node) 0 * max by (pc_node) ({first})",
+                            unit="none",
+                            limits=((1.0, RED),),
+                        ),
+                        Column(
+                            "Uncorrected ECC", of_first("gpu_ecc_uncorrected:sum"), unit="none", limits=((1.0, RED),)
+                        ),
+                        Column(
+                            "Hottest", of_first("gpu_temperature_celsius:max"), unit="celsius", limits=((87.0, RED),)
+                        ),
+                        Column("Power", of_first("gpu_power_watts:sum"), unit="watt"),
+                        description="Ten: first those whose GPUs have uncorrected ECC errors, or rows of memory whose "
+                        "remapping failed or waits for a reset; then the hottest. XIDs are of the time that is shown.",
+                    ),
+                ],
+            ),
+            Row(
+                "Each GPU of one node",
+                [
+                    carpet(
+                        "Utilisation of each GPU",
+                        Query(f"max by (pc_node, gpu) (DCGM_FI_DEV_GPU_UTIL{{{ONE}}})", "{{pc_node}} {{gpu}}"),
+                        "percent",
+                        100,
+                        description=f"{CHOOSE} The share of time in which a kernel ran.",
+                    ),
+                    each("Memory of each GPU", "DCGM_FI_DEV_FB_USED", unit="mbytes"),
+                    each("Temperature of each GPU", "DCGM_FI_DEV_GPU_TEMP", unit="celsius", limits=[(87.0, RED)]),
+                    each("Clock of each GPU", "DCGM_FI_DEV_SM_CLOCK", "1e6", unit="hertz"),
                     table(
                         "Each GPU",
                         "UUID",
@@ -397,35 +478,31 @@ def gpu() -> Json:
                         Column("UUID", label="UUID"),
                         Column(
                             "Last XID",
-                            f"max by (UUID, pc_node, gpu, modelName, hpc_job) (DCGM_FI_DEV_XID_ERRORS{{{GPUS}}})",
+                            of_one("DCGM_FI_DEV_XID_ERRORS", "UUID, pc_node, gpu, modelName, hpc_job"),
                             unit="none",
                             limits=((1.0, RED),),
                         ),
                         Column(
                             "Uncorrected ECC",
-                            f"max by (UUID) (DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{{GPUS}}})",
+                            of_one("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"),
                             unit="none",
                             limits=((1.0, RED),),
                         ),
                         Column(
                             "Rows remapped",
-                            f"max by (UUID) (DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS{{{GPUS}}})",
+                            of_one("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS"),
                             unit="none",
                             limits=((1.0, ORANGE),),
                         ),
                         Column(
                             "Remapping failed",
-                            f"max by (UUID) (DCGM_FI_DEV_ROW_REMAP_FAILURE{{{GPUS}}})",
+                            of_one("DCGM_FI_DEV_ROW_REMAP_FAILURE"),
                             unit="none",
                             limits=((1.0, RED),),
                         ),
-                        Column(
-                            "Temperature",
-                            f"max by (UUID) (DCGM_FI_DEV_GPU_TEMP{{{GPUS}}})",
-                            unit="celsius",
-                            limits=((87.0, RED),),
-                        ),
-                        Column("Power", f"max by (UUID) (DCGM_FI_DEV_POWER_USAGE{{{GPUS}}})", unit="watt"),
+                        Column("Temperature", of_one("DCGM_FI_DEV_GPU_TEMP"), unit="celsius", limits=((87.0, RED),)),
+                        Column("Power", of_one("DCGM_FI_DEV_POWER_USAGE"), unit="watt"),
+                        description=CHOOSE,
                     ),
                 ],
             ),
@@ -435,38 +512,42 @@ def gpu() -> Json:
 
 def nvlink() -> Json:
     per = "{{pc_node}} {{gpu}}"
-    both = f"DCGM_FI_PROF_NVLINK_RX_BYTES{{{GPUS}}} + DCGM_FI_PROF_NVLINK_TX_BYTES{{{GPUS}}}"
 
-    # NVLink 5 (B200 and newer) counts its errors in fields of its own; a GPU has either these or those.
-    def of_either(metric: str, newer: str = "", over: str = "") -> str:
-        names = [f"{metric}_ERROR_COUNT_TOTAL"] + ([f"COUNT_{newer}"] if newer else [])
-        values = (f"DCGM_FI_DEV_NVLINK_{name}{{{GPUS}}}" for name in names)
-        return " or ".join(f"sum by (pc_node, gpu) (increase({value}{over}))" if over else value for value in values)
+    def of(name: str) -> str:
+        return f"pc_node:nvlink_{name}{{{NODES}}}"
 
-    def errors(title: str, metric: str, newer: str, description: str) -> Json:
-        return lines(title, Query(of_either(metric, newer, R), per), unit="none", width=6, description=description)
+    def errors(title: str, name: str, description: str) -> Json:
+        return spread(title, of(f"{name}:rate5m"), unit="cps", width=6, description=description)
 
+    def each(title: str, metric: str, newer: str) -> Json:
+        # NVLink 5 (B200 and newer) counts its errors in fields of its own; a GPU has either these or those.
+        old, new = (f"rate(DCGM_FI_DEV_NVLINK_{name}{{{ONE}}}{R})" for name in (f"{metric}_ERROR_COUNT_TOTAL", newer))
+        return lines(
+            title, Query(f"sum by (pc_node, gpu) ({old} or {new})", per), unit="cps", width=8, description=CHOOSE
+        )
+
+    both = f"DCGM_FI_PROF_NVLINK_RX_BYTES{{{ONE}}} + DCGM_FI_PROF_NVLINK_TX_BYTES{{{ONE}}}"
     return dashboard(
         "nvlink",
         "NVLink",
         "What GPUs of one node say to each other, and what is lost on the way.",
-        ["queue", "node", "gpu"],
+        ["queue", "node"],
         [
             Row(
                 "",
                 [
-                    number("Received", f"sum(DCGM_FI_PROF_NVLINK_RX_BYTES{{{GPUS}}})", "Bps", width=6),
-                    number("Sent", f"sum(DCGM_FI_PROF_NVLINK_TX_BYTES{{{GPUS}}})", "Bps", width=6),
+                    number("Received", f"sum({of('rx_bytes:sum')})", "Bps", width=6),
+                    number("Sent", f"sum({of('tx_bytes:sum')})", "Bps", width=6),
                     number(
                         "Busiest GPU",
-                        f"max({both})",
+                        f"max({of('gpu_bytes:max')})",
                         "Bps",
                         width=6,
                         description="An H100 or H200 can do 900 GB/s, both directions together; a B200 1800 GB/s.",
                     ),
                     number(
                         "Links that had to recover",
-                        f"sum({of_either('RECOVERY', 'LINK_RECOVERY_EVENTS')})",
+                        f"sum({of('recoveries:sum')})",
                         "none",
                         width=6,
                         limits=[(1, RED)],
@@ -477,23 +558,20 @@ def nvlink() -> Json:
             Row(
                 "Traffic",
                 [
-                    lines(
+                    kinds(
                         "Traffic of nodes",
-                        Query(f"sum by (pc_node) (DCGM_FI_PROF_NVLINK_RX_BYTES{{{GPUS}}})", "{{pc_node}} received"),
-                        Query(f"sum by (pc_node) (DCGM_FI_PROF_NVLINK_TX_BYTES{{{GPUS}}})", "{{pc_node}} sent"),
+                        (of("rx_bytes:sum"), "received"),
+                        (of("tx_bytes:sum"), "sent"),
                         unit="Bps",
                         width=12,
                         mirror="sent$",
                     ),
-                    lines(
-                        "Traffic of GPUs",
-                        Query(
-                            f"max by (pc_node, gpu) ({both})",
-                            per,
-                        ),
+                    spread(
+                        "Busiest GPU of each node",
+                        of("gpu_bytes:max"),
                         unit="Bps",
                         width=12,
-                        description="Both directions. In a job that is well balanced all of a node's GPUs are alike.",
+                        description="Both directions.",
                     ),
                 ],
             ),
@@ -502,28 +580,33 @@ def nvlink() -> Json:
                 [
                     errors(
                         "Flits with errors",
-                        "CRC_FLIT",
-                        "RX_ERRORS",
+                        "crc_flit_errors",
                         "Corrected by sending again. Many of them make a link slow. Of NVLink 5, packets.",
                     ),
                     errors(
                         "Data with errors",
-                        "CRC_DATA",
-                        "EFFECTIVE_ERRORS",
+                        "crc_data_errors",
                         "Corrected by sending again. Of NVLink 5, what was not corrected.",
                     ),
                     errors(
                         "Sent again",
-                        "REPLAY",
-                        "",
+                        "replay_errors",
                         "Each costs time. A link that goes on doing so is about to fail. NVLink 5 has no such count.",
                     ),
-                    errors(
-                        "Recoveries",
-                        "RECOVERY",
-                        "LINK_RECOVERY_EVENTS",
-                        "The link was trained anew; a job may not survive that.",
+                    errors("Recoveries", "recoveries", "The link was trained anew; a job may not survive that."),
+                ],
+            ),
+            Row(
+                "Each GPU of one node",
+                [
+                    lines(
+                        "Traffic of each GPU",
+                        Query(f"max by (pc_node, gpu) ({both})", per),
+                        unit="Bps",
+                        description=f"{CHOOSE} Both directions. In a job that is well balanced all are alike.",
                     ),
+                    each("Flits with errors of each GPU", "CRC_FLIT", "COUNT_RX_ERRORS"),
+                    each("Recoveries of each GPU", "RECOVERY", "COUNT_LINK_RECOVERY_EVENTS"),
                 ],
             ),
         ],
@@ -531,22 +614,23 @@ def nvlink() -> Json:
 
 
 def efa() -> Json:
-    def both(kind: str, title: str, into: str, out: str, description: str = "") -> Json:
-        return lines(
-            title,
-            Query(rate(f"node_amazonefa_{into}_bytes", NODES), "{{pc_node}} " + kind.split()[0]),
-            Query(rate(f"node_amazonefa_{out}_bytes", NODES), "{{pc_node}} " + kind.split()[1]),
-            unit="Bps",
-            mirror=f"{kind.split()[1]}$",
-            description=description,
-        )
+    def of(name: str) -> str:
+        return f"pc_node:efa_{name}:rate5m{{{NODES}}}"
+
+    def both(title: str, into: tuple[str, str], out: tuple[str, str], description: str = "", **options: Any) -> Json:
+        series = [(of(metric), name) for metric, name in (into, out)]
+        options = {"unit": "Bps", "mirror": f"{out[1]}$", "description": description, **options}
+        return kinds(title, *series, **options)
 
     def events(title: str, *metrics: tuple[str, str], unit: str = "cps", description: str = "") -> Json:
-        queries = [Query(rate(f"node_amazonefa_{metric}", NODES), "{{pc_node}} " + name) for metric, name in metrics]
-        return lines(title, *queries, unit=unit, description=description)
+        return kinds(title, *((of(metric), name) for metric, name in metrics), unit=unit, description=description)
 
-    again, sent = (f"sum(rate(node_amazonefa_{kind}_pkts{{{NODES}}}{R}))" for kind in ("retrans", "tx"))
-    lost = f"({again} / ({sent} > 0)) or vector(0)"
+    def each(title: str, metric: str, unit: str) -> Json:
+        query = Query(f"sum by (device) (rate(node_amazonefa_{metric}{{{ONE}}}{R}))", "{{device}}")
+        return lines(title, query, unit=unit, description=f"{CHOOSE} A node's devices should be alike.")
+
+    again, sent = (f"sum({of(kind)})" for kind in ("retrans_pkts", "tx_pkts"))
+    devices = f"pc_node:efa_devices:count{{{NODES}}}"
     return dashboard(
         "efa",
         "EFA",
@@ -556,18 +640,13 @@ def efa() -> Json:
             Row(
                 "",
                 [
-                    number(
-                        "Nodes with EFA",
-                        f"count(count by (pc_node) (node_amazonefa_tx_bytes{{{NODES}}}))",
-                        "none",
-                        width=4,
-                    ),
-                    number("Devices", f"count(node_amazonefa_tx_bytes{{{NODES}}})", "none", width=4),
-                    number("Received", f"sum(rate(node_amazonefa_rx_bytes{{{NODES}}}{R}))", "Bps", width=4),
-                    number("Sent", f"sum(rate(node_amazonefa_tx_bytes{{{NODES}}}{R}))", "Bps", width=4),
+                    number("Nodes with EFA", f"count({devices})", "none", width=4),
+                    number("Devices", f"sum({devices})", "none", width=4),
+                    number("Received", f"sum({of('rx_bytes')})", "Bps", width=4),
+                    number("Sent", f"sum({of('tx_bytes')})", "Bps", width=4),
                     number(
                         "Sent again",
-                        lost,
+                        f"({again} / ({sent} > 0)) or vector(0)",
                         "percentunit",
                         width=4,
                         limits=[(0.001, YELLOW), (0.01, RED)],
@@ -575,11 +654,12 @@ def efa() -> Json:
                     ),
                     number(
                         "Silent peers",
-                        f"sum(increase(node_amazonefa_unresponsive_remote_events{{{NODES}}}{R}))",
+                        f"300 * sum({of('unresponsive_remote_events')})",
                         "none",
                         width=4,
+                        decimals=0,
                         limits=[(1, RED)],
-                        description="How often another node did not answer any more.",
+                        description="How often another node did not answer any more, within five minutes.",
                     ),
                 ],
             ),
@@ -587,52 +667,39 @@ def efa() -> Json:
                 "Traffic",
                 [
                     both(
-                        "received sent",
                         "Traffic",
-                        "rx",
-                        "tx",
+                        ("rx_bytes", "received"),
+                        ("tx_bytes", "sent"),
                         "All of a node's devices together: a p5.48xlarge can do 400 GB/s each way.",
                     ),
                     both(
-                        "read served",
                         "RDMA reads",
-                        "rdma_read",
-                        "rdma_read_resp",
+                        ("rdma_read_bytes", "read"),
+                        ("rdma_read_resp_bytes", "served"),
                         "What a node read from others, and what others read from it.",
                     ),
                     both(
-                        "written-by-others written",
                         "RDMA writes",
-                        "rdma_write_recv",
-                        "rdma_write",
+                        ("rdma_write_recv_bytes", "written-by-others"),
+                        ("rdma_write_bytes", "written"),
                         "What others wrote to a node, and what it wrote to them.",
                     ),
-                    both("received sent", "Messages", "recv", "send", "Sends and receives, without RDMA."),
-                    lines(
-                        "Packets",
-                        Query(rate("node_amazonefa_rx_pkts", NODES), "{{pc_node}} received"),
-                        Query(rate("node_amazonefa_tx_pkts", NODES), "{{pc_node}} sent"),
-                        unit="pps",
-                        mirror="sent$",
+                    both(
+                        "Messages",
+                        ("recv_bytes", "received"),
+                        ("send_bytes", "sent"),
+                        "Sends and receives, without RDMA.",
+                        width=12,
                     ),
-                    lines(
-                        "Traffic of devices",
-                        Query(
-                            f"topk(10, {rate('node_amazonefa_rx_bytes', NODES, 'pc_node, device')} + "
-                            f"{rate('node_amazonefa_tx_bytes', NODES, 'pc_node, device')})",
-                            "{{pc_node}} {{device}}",
-                        ),
-                        unit="Bps",
-                        description="The ten busiest, both directions. A node's devices should be alike.",
-                    ),
+                    both("Packets", ("rx_pkts", "received"), ("tx_pkts", "sent"), unit="pps", width=12),
                 ],
             ),
             Row(
                 "Losses",
                 [
-                    events(
-                        "Sent again",
-                        ("retrans_pkts", "packets"),
+                    spread(
+                        "Packets sent again",
+                        of("retrans_pkts"),
                         unit="pps",
                         description="Some are usual under load. Many on one node point to that node's path.",
                     ),
@@ -642,23 +709,18 @@ def efa() -> Json:
                         ("unresponsive_remote_events", "silent"),
                         ("impaired_remote_conn_events", "impaired"),
                     ),
-                    events("Dropped on receipt", ("rx_drops", "packets"), unit="pps"),
-                    events(
-                        "RDMA errors",
-                        ("rdma_read_wr_err", "reads"),
-                        ("rdma_write_wr_err", "writes"),
-                    ),
-                    lines(
-                        "Commands to the device",
-                        Query(rate("node_amazonefa_submitted_cmds", NODES), "{{pc_node}} submitted"),
-                        Query(rate("node_amazonefa_cmds_err", NODES), "{{pc_node}} failed"),
-                        unit="cps",
-                    ),
-                    lines(
-                        "Bytes sent again",
-                        Query(rate("node_amazonefa_retrans_bytes", NODES), "{{pc_node}}"),
-                        unit="Bps",
-                    ),
+                    spread("Dropped on receipt", of("rx_drops"), unit="pps"),
+                    events("RDMA errors", ("rdma_read_wr_err", "reads"), ("rdma_write_wr_err", "writes")),
+                    events("Commands to the device", ("submitted_cmds", "submitted"), ("cmds_err", "failed")),
+                    spread("Bytes sent again", of("retrans_bytes"), unit="Bps"),
+                ],
+            ),
+            Row(
+                "Each device of one node",
+                [
+                    each("Received by each device", "rx_bytes", "Bps"),
+                    each("Sent by each device", "tx_bytes", "Bps"),
+                    each("Sent again by each device", "retrans_pkts", "pps"),
                 ],
             ),
         ],
@@ -666,12 +728,22 @@ def efa() -> Json:
 
 
 def node() -> Json:
-    who = "{{pc_node}}"
     percent = [(80.0, YELLOW), (95.0, RED)]
     kept = f'{NODES}, fstype!~"tmpfs|ramfs|overlay|squashfs|autofs"'
-    used = f"1 - node_filesystem_avail_bytes{{{kept}}} / node_filesystem_size_bytes"
-    root = f'node_filesystem_avail_bytes{{{NODES}, mountpoint="/"}}'
-    free, total = (f"sum(node_memory_Mem{kind}_bytes{{{NODES}}})" for kind in ("Available", "Total"))
+    used = f"1 - node_filesystem_avail_bytes{{{kept}}} / node_filesystem_size_bytes{{{kept}}}"
+    units = f'node_systemd_unit_state{{{NODES}, type!="oneshot", state%s"failed"}} == 1'
+
+    def of(name: str) -> str:
+        return f"pc_node:{name}{{{NODES}}}"
+
+    def memory(kind: str) -> str:
+        return f"sum(node_memory_Mem{kind}_bytes{{{NODES}}})"
+
+    resent = f"node_netstat_Tcp_RetransSegs{{{NODES}}}"
+    cpus = f"sum({of('cpus:count')})"
+    seconds = f"pc_node:cpu_seconds:rate5m{{{NODES}%s}}"
+    busy = ', mode!="idle"'
+    modes = f"sum by (mode) ({seconds % busy})"
     return dashboard(
         "node",
         "Nodes",
@@ -682,24 +754,24 @@ def node() -> Json:
                 "",
                 [
                     number("Nodes", f"count(node_uname_info{{{NODES}}})", "none"),
-                    number("CPUs", f'count(node_cpu_seconds_total{{{NODES}, mode="idle"}})', "none"),
+                    number("CPUs", cpus, "none"),
                     number(
                         "CPU",
-                        f'100 * (1 - avg(rate(node_cpu_seconds_total{{{NODES}, mode="idle"}}{R})))',
+                        f"100 * sum({of('cpu_utilization:ratio')} * {of('cpus:count')}) / {cpus}",
                         "percent",
                         decimals=0,
                     ),
-                    number("Memory", f"sum(node_memory_MemTotal_bytes{{{NODES}}})", "bytes", decimals=1),
+                    number("Memory", memory("Total"), "bytes", decimals=1),
                     number(
                         "Memory in use",
-                        f"100 * (1 - {free} / {total})",
+                        f"100 * (1 - {memory('Available')} / {memory('Total')})",
                         "percent",
                         decimals=0,
                         limits=percent,
                     ),
                     number(
                         "Fullest root disk",
-                        f"100 * max(1 - {root} / node_filesystem_size_bytes)",
+                        f"100 * max({of('root_utilization:ratio')})",
                         "percent",
                         decimals=0,
                         limits=percent,
@@ -717,41 +789,36 @@ def node() -> Json:
             Row(
                 "CPU and memory",
                 [
-                    lines("CPU", Query(busy(NODES), who), unit="percent", max=100),
+                    spread("CPU", of("cpu_utilization:ratio"), factor="100", unit="percent", max=100),
                     lines(
                         "CPU by mode",
-                        Query(
-                            f'100 * avg by (mode) (rate(node_cpu_seconds_total{{{NODES}, mode!~"idle|guest.*"}}{R}))',
-                            "{{mode}}",
-                        ),
+                        Query(f"100 * {modes} / on () group_left () {cpus}", "{{mode}}"),
+                        Query(f"100 * clamp_min(1 - sum({seconds % ''}) / {cpus}, 0)", "other"),
                         unit="percent",
                         stack=True,
-                        description="Of all chosen nodes. iowait: CPUs had nothing to do but to wait for a disk.",
+                        description="Of all chosen nodes. iowait: CPUs had nothing to do but to wait for a disk. "
+                        "other: interrupts, niced programs, and what the hypervisor took.",
                     ),
-                    lines(
+                    spread(
                         "Load for each CPU",
-                        Query(
-                            f"sum by (pc_node) (node_load1{{{NODES}}}) / "
-                            f'count by (pc_node) (node_cpu_seconds_total{{{NODES}, mode="idle"}})',
-                            who,
-                        ),
+                        of("load1_per_cpu:ratio"),
                         unit="none",
                         limits=[(1.0, YELLOW)],
                         description="Above 1, processes wait for a CPU.",
                     ),
-                    lines("Memory in use", Query(memory(NODES), who), unit="percent", max=100),
+                    spread("Memory in use", of("memory_utilization:ratio"), factor="100", unit="percent", max=100),
                     lines(
                         "Memory by use",
-                        Query(f"sum(node_memory_MemTotal_bytes{{{NODES}}} - node_memory_MemAvailable_bytes)", "in use"),
-                        Query(f"sum(node_memory_MemAvailable_bytes{{{NODES}}} - node_memory_MemFree_bytes)", "cache"),
-                        Query(f"sum(node_memory_MemFree_bytes{{{NODES}}})", "free"),
+                        Query(f"{memory('Total')} - {memory('Available')}", "in use"),
+                        Query(f"{memory('Available')} - {memory('Free')}", "cache"),
+                        Query(memory("Free"), "free"),
                         unit="bytes",
                         stack=True,
                     ),
-                    lines(
+                    kinds(
                         "Processes",
-                        Query(f"sum by (pc_node) (node_procs_running{{{NODES}}})", "{{pc_node}} run"),
-                        Query(f"sum by (pc_node) (node_procs_blocked{{{NODES}}})", "{{pc_node}} blocked"),
+                        (f"node_procs_running{{{NODES}}}", "run"),
+                        (f"node_procs_blocked{{{NODES}}}", "blocked"),
                         unit="none",
                         description="Blocked ones wait for a disk or a file system.",
                     ),
@@ -760,45 +827,48 @@ def node() -> Json:
             Row(
                 "Disks and network",
                 [
-                    lines(
+                    kinds(
                         "Disks",
-                        Query(rate("node_disk_read_bytes_total", f"{NODES}, {DISK}"), "{{pc_node}} read"),
-                        Query(rate("node_disk_written_bytes_total", f"{NODES}, {DISK}"), "{{pc_node}} written"),
+                        (of("disk_read_bytes:rate5m"), "read"),
+                        (of("disk_written_bytes:rate5m"), "written"),
                         unit="Bps",
                         mirror="written$",
                     ),
-                    lines(
+                    spread(
                         "Disks at work",
-                        Query(
-                            f"100 * max by (pc_node) (rate(node_disk_io_time_seconds_total{{{NODES}, {DISK}}}{R}))", who
-                        ),
+                        of("disk_utilization:max"),
+                        factor="100",
                         unit="percent",
                         description="The busiest disk of each node.",
                     ),
-                    lines(
+                    spread(
                         "Fullest file system",
-                        Query(f"100 * max by (pc_node) ({used})", who),
+                        of("filesystem_utilization:max"),
+                        over="max",
+                        factor="100",
                         unit="percent",
                         max=100,
                         limits=percent,
                     ),
-                    lines(
+                    kinds(
                         "TCP/IP",
-                        Query(rate("node_network_receive_bytes_total", f"{NODES}, {WIRE}"), "{{pc_node}} received"),
-                        Query(rate("node_network_transmit_bytes_total", f"{NODES}, {WIRE}"), "{{pc_node}} sent"),
+                        (of("network_receive_bytes:rate5m"), "received"),
+                        (of("network_transmit_bytes:rate5m"), "sent"),
                         unit="Bps",
                         mirror="sent$",
                     ),
-                    lines(
+                    kinds(
                         "Packets lost",
-                        Query(rate("node_network_receive_drop_total", f"{NODES}, {WIRE}"), "{{pc_node}} received"),
-                        Query(rate("node_network_transmit_drop_total", f"{NODES}, {WIRE}"), "{{pc_node}} sent"),
+                        (of("network_receive_drops:rate5m"), "received"),
+                        (of("network_transmit_drops:rate5m"), "sent"),
                         unit="pps",
                     ),
                     lines(
                         "TCP segments sent again",
-                        Query(rate("node_netstat_Tcp_RetransSegs", NODES), who),
+                        Query(f"quantile(0.5, rate({resent}{R}))", "median"),
+                        Query(f"rate({resent}{R}) and topk(10, rate({resent}{SHOWN}))", "{{pc_node}}"),
                         unit="pps",
+                        description=HIGHEST,
                     ),
                 ],
             ),
@@ -814,13 +884,14 @@ def node() -> Json:
                         Column("Device", label="device"),
                         Column(
                             "Used",
-                            f"100 * max by (pc_node, mountpoint, fstype, device) ({used})",
+                            f"topk(50, 100 * max by (pc_node, mountpoint, fstype, device) ({used}))",
                             unit="percent",
                             top=100,
                             limits=tuple(percent),
                         ),
                         width=12,
                         sort="Used",
+                        description="The fifty fullest.",
                     ),
                     table(
                         "Services",
@@ -830,10 +901,12 @@ def node() -> Json:
                         Column("State", label="state"),
                         Column(
                             "",
-                            f'max by (pc_node, name, state) (node_systemd_unit_state{{{NODES}, type!="oneshot"}} == 1)',
+                            f"topk(50, 2 * max by (pc_node, name, state) ({units % '='}) "
+                            f"or max by (pc_node, name, state) ({units % '!='}))",
                         ),
                         width=12,
                         sort="State",
+                        description="At most fifty, those that failed first: choose a node to see all of its services.",
                     ),
                 ],
             ),
@@ -877,7 +950,8 @@ def slurm() -> Json:
             + ")"
         )
 
-    by_node = f"max by (node) (slurm_node_%s{{{PARTITION}}})"
+    fifty = f"topk(50, max by (node) (slurm_node_cpu_alloc{{{PARTITION}}}))"
+    by_node = f"max by (node) (slurm_node_%s{{{PARTITION}}}) and {fifty}"
     broken = f'slurm_node_status{{{PARTITION}, status=~"{BROKEN}"}}'
     reasons = f"max by (node, since, reason) (slurm_node_drain_reason_info{{{CLUSTER}}})"
     return dashboard(
@@ -952,13 +1026,14 @@ def slurm() -> Json:
                         "node",
                         Column("Node", label="node", link=to_node()),
                         Column("State", label="status"),
-                        Column("", f"max by (node, status) (slurm_node_status{{{PARTITION}}})"),
+                        Column("", f"max by (node, status) (slurm_node_status{{{PARTITION}}}) and on (node) {fifty}"),
                         Column("CPUs given to jobs", by_node % "cpu_alloc", unit="none"),
                         Column("CPUs", by_node % "cpu_total", unit="none"),
                         Column("Memory given to jobs", by_node % "mem_alloc", unit="mbytes"),
                         Column("Memory", by_node % "mem_total", unit="mbytes"),
                         width=16,
-                        description="A ~ after the state: powered down; a * after it: does not answer.",
+                        description="The fifty that give most CPUs to jobs; `sinfo -N` lists all. "
+                        "A ~ after the state: powered down; a * after it: does not answer.",
                     ),
                     table(
                         "Nodes that are down or drained",
@@ -966,8 +1041,9 @@ def slurm() -> Json:
                         Column("Node", label="node"),
                         Column("Since", label="since"),
                         Column("Why", label="reason"),
-                        Column("", f"{reasons} and on (node) {broken} or on (node) max by (node) ({broken})"),
+                        Column("", f"topk(50, {reasons} and on (node) {broken} or on (node) max by (node) ({broken}))"),
                         width=8,
+                        description="At most fifty; `sinfo --list-reasons` lists all.",
                     ),
                 ],
             ),
@@ -1005,13 +1081,54 @@ def slurm() -> Json:
 
 
 def job() -> Json:
-    per_gpu, who = "{{pc_node}} {{gpu}}", "{{pc_node}}"
     gpus = f"DCGM_FI_%s{{{JOB}}}"
+    held = f"pc_node:job_gpus:count{{{JOB}}}"
 
-    def both(title: str, unit: str, into: tuple[str, str], out: tuple[str, str], description: str = "") -> Json:
-        queries = [Query(on_job(expr), f"{{{{pc_node}}}} {name}") for expr, name in (into, out)]
-        return lines(title, *queries, unit=unit, mirror=f"{out[1]}$", description=description)
+    def on_job(name: str) -> str:
+        """Of what is recorded of nodes: those on which the job holds a GPU, for as long as it does."""
+        return f"{name}{{{CLUSTER}}} and on (pc_node) {held}"
 
+    def ten_on_job(name: str) -> str:
+        whole = f"avg_over_time({name}{{{CLUSTER}}}{SHOWN}) and on (pc_node) last_over_time({held}{SHOWN})"
+        return f"({on_job(name)} and topk(10, {whole}))"
+
+    def of_nodes(title: str, name: str, factor: str = "", **options: Any) -> Json:
+        options["description"] = " ".join(filter(None, (options.get("description"), HIGHEST)))
+        return lines(
+            title,
+            Query(scaled(f"quantile(0.5, {on_job(name)})", factor), "median"),
+            Query(scaled(ten_on_job(name), factor), "{{pc_node}}"),
+            colors={"median": BLUE},
+            **options,
+        )
+
+    def both(title: str, into: tuple[str, str], out: tuple[str, str], description: str = "") -> Json:
+        queries = [Query(f"quantile(0.5, {on_job(metric)})", f"median {name}") for metric, name in (into, out)]
+        queries += [Query(ten_on_job(metric), f"{{{{pc_node}}}} {name}") for metric, name in (into, out)]
+        return lines(
+            title,
+            *queries,
+            unit="Bps",
+            mirror=f"{out[1]}$",
+            description=" ".join(filter(None, (description, HIGHEST))),
+        )
+
+    def of_gpus(title: str, how: str, metric: str, factor: str = "", least: bool = False, **options: Any) -> Json:
+        """What the job's own GPUs do, by node: those that stand out, and the median."""
+        now = f"{how} by (pc_node) ({gpus % metric})"
+        whole = f"{how} by (pc_node) (avg_over_time({gpus % metric}{SHOWN}))"
+        pick = f"{'bottomk' if least else 'topk'}(10, {whole})"
+        told = "The ten lowest of the time that is shown, and the median." if least else HIGHEST
+        return lines(
+            title,
+            Query(scaled(f"quantile(0.5, {now})", factor), "median"),
+            Query(scaled(f"({now} and {pick})", factor), "{{pc_node}}"),
+            colors={"median": BLUE},
+            description=" ".join(filter(None, (options.pop("description", ""), told))),
+            **options,
+        )
+
+    idlest = f"bottomk(32, avg_over_time({gpus % 'DEV_GPU_UTIL'}{SHOWN}))"
     return dashboard(
         "job",
         "Slurm jobs",
@@ -1021,8 +1138,8 @@ def job() -> Json:
             Row(
                 "",
                 [
-                    number("Nodes", f"count(count by (pc_node) ({gpus % 'DEV_GPU_UTIL'}))", "none"),
-                    number("GPUs", f"count({gpus % 'DEV_GPU_UTIL'})", "none"),
+                    number("Nodes", f"count({held})", "none"),
+                    number("GPUs", f"sum({held})", "none"),
                     number("GPU utilisation", f"avg({gpus % 'DEV_GPU_UTIL'})", "percent", decimals=0),
                     number(
                         "Idlest GPU",
@@ -1035,7 +1152,7 @@ def job() -> Json:
                     number("Power", f"sum({gpus % 'DEV_POWER_USAGE'})", "watt"),
                     number(
                         "Energy",
-                        f"sum(increase({gpus % 'DEV_TOTAL_ENERGY_CONSUMPTION'}[$__range])) / 3.6e9",
+                        f"sum(increase({gpus % 'DEV_TOTAL_ENERGY_CONSUMPTION'}{SHOWN})) / 3.6e9",
                         "kwatth",
                         decimals=2,
                         description="Of its GPUs, in the time that is shown.",
@@ -1051,84 +1168,67 @@ def job() -> Json:
             ),
             Row(
                 "Is every GPU at work?",
-                [carpet("Utilisation of each GPU", Query(gpus % "DEV_GPU_UTIL", per_gpu), "percent", 100)],
+                [
+                    carpet(
+                        "Utilisation of each GPU",
+                        Query(f"{gpus % 'DEV_GPU_UTIL'} and {idlest}", "{{pc_node}} {{gpu}}"),
+                        "percent",
+                        100,
+                        description="Of a job on more than 32 GPUs, the 32 that did least in the time that is shown.",
+                    )
+                ],
             ),
             Row(
                 "GPUs · network · nodes",
                 [
-                    lines(
-                        "GPU utilisation",
-                        Query(f"avg by (pc_node) ({gpus % 'DEV_GPU_UTIL'})", who),
-                        unit="percent",
-                        max=100,
-                    ),
+                    of_gpus("GPU utilisation", "avg", "DEV_GPU_UTIL", least=True, unit="percent", max=100),
                     both(
                         "EFA",
-                        "Bps",
-                        (rate("node_amazonefa_rx_bytes", CLUSTER), "received"),
-                        (rate("node_amazonefa_tx_bytes", CLUSTER), "sent"),
+                        ("pc_node:efa_rx_bytes:rate5m", "received"),
+                        ("pc_node:efa_tx_bytes:rate5m", "sent"),
                         "Between nodes. Other jobs on the same nodes count too.",
                     ),
-                    lines("CPU", Query(on_job(busy(CLUSTER)), who), unit="percent", max=100),
-                    lines(
-                        "Tensor cores",
-                        Query(f"100 * avg by (pc_node) ({gpus % 'PROF_PIPE_TENSOR_ACTIVE'})", who),
+                    of_nodes("CPU", "pc_node:cpu_utilization:ratio", "100", unit="percent", max=100),
+                    of_gpus(
+                        "Tensor cores", "avg", "PROF_PIPE_TENSOR_ACTIVE", "100", least=True, unit="percent", max=100
+                    ),
+                    both(
+                        "NVLink",
+                        ("pc_node:nvlink_rx_bytes:sum", "received"),
+                        ("pc_node:nvlink_tx_bytes:sum", "sent"),
+                        "Between the GPUs of one node, with those of other jobs on it.",
+                    ),
+                    of_nodes("Memory in use", "pc_node:memory_utilization:ratio", "100", unit="percent", max=100),
+                    of_nodes(
+                        "GPU memory in use",
+                        "pc_node:gpu_memory_utilization:ratio",
+                        "100",
                         unit="percent",
                         max=100,
+                        description="Of all GPUs of a node.",
                     ),
-                    lines(
-                        "NVLink",
-                        Query(f"sum by (pc_node) ({gpus % 'PROF_NVLINK_RX_BYTES'})", "{{pc_node}} received"),
-                        Query(f"sum by (pc_node) ({gpus % 'PROF_NVLINK_TX_BYTES'})", "{{pc_node}} sent"),
-                        unit="Bps",
-                        mirror="sent$",
-                        description="Between the GPUs of one node.",
-                    ),
-                    lines("Memory in use", Query(on_job(memory(CLUSTER)), who), unit="percent", max=100),
-                    lines("GPU memory in use", Query(gpu_memory(JOB, "pc_node"), who), unit="percent", max=100),
-                    lines(
+                    of_nodes(
                         "EFA: sent again",
-                        Query(on_job(rate("node_amazonefa_retrans_pkts", CLUSTER)), who),
+                        "pc_node:efa_retrans_pkts:rate5m",
                         unit="pps",
                         description="Packets. Many of them on one node explain a job that has become slow.",
                     ),
                     both(
                         "Local disks",
-                        "Bps",
-                        (rate("node_disk_read_bytes_total", f"{CLUSTER}, {DISK}"), "read"),
-                        (rate("node_disk_written_bytes_total", f"{CLUSTER}, {DISK}"), "written"),
+                        ("pc_node:disk_read_bytes:rate5m", "read"),
+                        ("pc_node:disk_written_bytes:rate5m", "written"),
                     ),
-                    lines("GPU power", Query(f"sum by (pc_node) ({gpus % 'DEV_POWER_USAGE'})", who), unit="watt"),
+                    of_gpus("GPU power", "sum", "DEV_POWER_USAGE", unit="watt"),
                     both(
                         "TCP/IP",
-                        "Bps",
-                        (rate("node_network_receive_bytes_total", f"{CLUSTER}, {WIRE}"), "received"),
-                        (rate("node_network_transmit_bytes_total", f"{CLUSTER}, {WIRE}"), "sent"),
+                        ("pc_node:network_receive_bytes:rate5m", "received"),
+                        ("pc_node:network_transmit_bytes:rate5m", "sent"),
                         "Data loading and checkpoints: Lustre and NFS without EFA are here.",
                     ),
-                    lines(
-                        "Processes that wait for a disk or a file system",
-                        Query(on_job(f"sum by (pc_node) (node_procs_blocked{{{CLUSTER}}})"), who),
-                        unit="none",
-                    ),
-                    lines(
-                        "GPU temperature",
-                        Query(f"max by (pc_node) ({gpus % 'DEV_GPU_TEMP'})", who),
-                        unit="celsius",
-                        limits=[(87.0, RED)],
-                    ),
-                    lines("GPU clock", Query(f"1e6 * min by (pc_node) ({gpus % 'DEV_SM_CLOCK'})", who), unit="hertz"),
-                    lines(
-                        "Load for each CPU",
-                        Query(
-                            on_job(
-                                f"sum by (pc_node) (node_load1{{{CLUSTER}}}) / "
-                                f'count by (pc_node) (node_cpu_seconds_total{{{CLUSTER}, mode="idle"}})'
-                            ),
-                            who,
-                        ),
-                        unit="none",
-                    ),
+                    of_nodes("Processes that wait for a disk or a file system", "node_procs_blocked", unit="none"),
+                    of_gpus("GPU temperature", "max", "DEV_GPU_TEMP", unit="celsius", limits=[(87.0, RED)]),
+                    of_gpus("GPU clock", "min", "DEV_SM_CLOCK", "1e6", least=True, unit="hertz"),
+                    of_nodes("Load for each CPU", "pc_node:load1_per_cpu:ratio", unit="none"),
                 ],
             ),
         ],
@@ -1136,11 +1236,12 @@ def job() -> Json:
 
 
 def fsx() -> Json:
-    size, available = (f"max by (mountpoint) (node_filesystem_{kind}_bytes{{{SHARED}}})" for kind in ("size", "avail"))
-    files, free = (f"max by (mountpoint) (node_filesystem_{kind}{{{SHARED}}})" for kind in ("files", "files_free"))
-    growth = f"deriv(node_filesystem_avail_bytes{{{SHARED}}}[6h])"
+    size, available = f"fsx:size_bytes:max{{{SHARED}}}", f"fsx:avail_bytes:min{{{SHARED}}}"
+    files, free = f"fsx:files:max{{{SHARED}}}", f"fsx:files_free:min{{{SHARED}}}"
+    used = f"fsx:used:ratio{{{SHARED}}}"
     which = "{{mountpoint}}"
     percent = [(80.0, YELLOW), (90.0, RED)]
+    mounts = f"by (mountpoint, fstype, device) (node_filesystem_%s_bytes{{{SHARED}}})"
     return dashboard(
         "fsx",
         "FSx",
@@ -1150,19 +1251,12 @@ def fsx() -> Json:
             Row(
                 "",
                 [
-                    number(
-                        "Fullest",
-                        f"100 * max(1 - {available} / {size})",
-                        "percent",
-                        width=4,
-                        decimals=0,
-                        limits=percent,
-                    ),
+                    number("Fullest", f"100 * max({used})", "percent", width=4, decimals=0, limits=percent),
                     number("Size", f"sum({size})", "bytes", width=4, decimals=1),
                     number("Free", f"sum({available})", "bytes", width=4, decimals=1),
                     number(
                         "First one full in",
-                        f"clamp_max(min({available} / clamp_min(-max by (mountpoint) ({growth}), 1)), 315360000)",
+                        f"clamp_max(min({available} / clamp_min(-deriv({available}[6h]), 1)), 315360000)",
                         "s",
                         width=4,
                         decimals=0,
@@ -1190,21 +1284,11 @@ def fsx() -> Json:
             Row(
                 "Space",
                 [
-                    lines(
-                        "Used",
-                        Query(f"100 * (1 - {available} / {size})", which),
-                        unit="percent",
-                        width=12,
-                        max=100,
-                        limits=percent,
-                    ),
+                    lines("Used", Query(f"100 * {used}", which), unit="percent", width=12, max=100, limits=percent),
                     lines("Free", Query(available, which), unit="bytes", width=12),
                     lines(
                         "Written",
-                        Query(
-                            f"clamp_min(-max by (mountpoint) (deriv(node_filesystem_avail_bytes{{{SHARED}}}[30m])), 0)",
-                            which,
-                        ),
+                        Query(f"clamp_min(-deriv({available}[30m]), 0)", which),
                         unit="Bps",
                         width=12,
                         description="How fast they fill up; less what is removed meanwhile.",
@@ -1217,31 +1301,28 @@ def fsx() -> Json:
                 [
                     lines(
                         "Nodes that have it mounted",
-                        Query(f"count by (mountpoint) (node_filesystem_size_bytes{{{SHARED}}})", which),
+                        Query(f"fsx:nodes:count{{{SHARED}}}", which),
                         unit="none",
                         width=12,
                     ),
                     lines(
                         "What nodes receive and send over TCP/IP",
-                        Query(f"sum(rate(node_network_receive_bytes_total{{{CLUSTER}, {WIRE}}}{R}))", "received"),
-                        Query(f"sum(rate(node_network_transmit_bytes_total{{{CLUSTER}, {WIRE}}}{R}))", "sent"),
+                        Query(f"sum(pc_node:network_receive_bytes:rate5m{{{CLUSTER}}})", "received"),
+                        Query(f"sum(pc_node:network_transmit_bytes:rate5m{{{CLUSTER}}})", "sent"),
                         unit="Bps",
                         width=12,
                         mirror="sent",
                         description="Lustre without EFA is most of it. FSx' own view is in CloudWatch.",
                     ),
                     table(
-                        "Where it is mounted",
-                        "",
-                        Column("Node", label="pc_node", link=to_node()),
+                        "What is mounted",
+                        "device",
+                        Column("Device", label="device"),
                         Column("Mounted at", label="mountpoint"),
                         Column("Type", label="fstype"),
-                        Column("Device", label="device"),
-                        Column(
-                            "Free",
-                            f"min by (pc_node, mountpoint, fstype, device) (node_filesystem_avail_bytes{{{SHARED}}})",
-                            unit="bytes",
-                        ),
+                        Column("Nodes", f"count {mounts % 'size'}", unit="none"),
+                        Column("Free", f"min by (device) (node_filesystem_avail_bytes{{{SHARED}}})", unit="bytes"),
+                        description="On how many nodes. Two devices at one place: not all nodes have the same.",
                     ),
                 ],
             ),

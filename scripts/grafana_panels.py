@@ -328,9 +328,11 @@ def laid_out(rows: list[Row]) -> list[Json]:
     return found
 
 
-def variable(name: str, label: str, query: str, *, several: bool = True) -> Json:
-    """A choice among the values of a label."""
-    every_one = {"current": {"text": ["All"], "value": ["$__all"]}, "includeAll": True, "allValue": ".*", "multi": True}
+def variable(name: str, label: str, query: str, *, several: bool = True, pattern: str = ".*") -> Json:
+    """A choice among the values of a label. Without a pattern for all of them, they are all those of the query."""
+    every_one: Json = {"current": {"text": ["All"], "value": ["$__all"]}, "includeAll": True, "multi": True}
+    if pattern:
+        every_one["allValue"] = pattern
     return {
         "type": "query",
         "name": name,
@@ -350,17 +352,19 @@ def variable(name: str, label: str, query: str, *, several: bool = True) -> Json
 def variables(*names: str) -> list[Json]:
     """The data source, the cluster, and what else a dashboard lets one choose."""
     info = f"node_uname_info{{{CLUSTER}"
-    job_nodes = f'DCGM_FI_DEV_GPU_UTIL{{{CLUSTER}, hpc_job!=""}}'
     known = {
         "queue": variable("queue", "Queue", f'label_values({info}, pc_node_type="compute"}}, pc_queue)'),
         "node": variable("node", "Node", f'label_values({info}, pc_queue=~"$queue"}}, pc_node)'),
-        "gpu": variable("gpu", "GPU", f"label_values(DCGM_FI_DEV_GPU_UTIL{{{NODES}}}, gpu)"),
-        "job": variable("job", "Job", f"label_values({job_nodes}, hpc_job)", several=False),
+        "job": variable(
+            "job", "Job", f"label_values(hpc_job:gpu_utilization:avg{{{CLUSTER}}}, hpc_job)", several=False
+        ),
         "partition": variable(
             "partition", "Partition", f"label_values(slurm_partition_jobs_pending{{{CLUSTER}}}, partition)"
         ),
         # The rules of role prometheus know which file systems are shared ones.
-        "mountpoint": variable("mountpoint", "File system", f"label_values(fsx:used:ratio{{{CLUSTER}}}, mountpoint)"),
+        "mountpoint": variable(
+            "mountpoint", "File system", f"label_values(fsx:used:ratio{{{CLUSTER}}}, mountpoint)", pattern=""
+        ),
     }
     source = {
         "type": "datasource",

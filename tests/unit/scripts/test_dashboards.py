@@ -55,6 +55,21 @@ def load(name: str) -> Any:
         sys.path.pop(0)
 
 
+@pytest.fixture(scope="module")
+def bench() -> Any:
+    """The benchmark of the dashboards, which evaluates queries on the labels of a simulated cluster."""
+    sys.path.insert(0, str(REPO / "tests/bench"))
+    try:
+        spec = importlib.util.spec_from_file_location("bench_dashboards", REPO / "tests/bench/dashboards.py")
+        assert spec
+        assert spec.loader
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    finally:
+        sys.path.pop(0)
+
+
 @pytest.fixture(scope="module", params=FILES, ids=lambda path: path.stem)
 def made(request: pytest.FixtureRequest) -> Any:
     return json.loads(request.param.read_text())
@@ -231,7 +246,8 @@ def test_what_is_drawn_downwards_is_there(made: Any) -> None:
                 pattern = re.fullmatch(r"/(.*)/", one["matcher"]["options"])
                 assert pattern, panel["title"]
                 found = [bool(re.search(pattern[1], target["legendFormat"])) for target in panel["targets"]]
-                assert sorted(found) == [False, True], panel["title"]
+                assert set(found) == {False, True}, panel["title"]
+                assert found.count(True) == found.count(False), panel["title"]
 
 
 def test_lines_of_many_nodes_are_not_filled(made: Any) -> None:
@@ -258,3 +274,64 @@ def test_names_are_those_of_our_exporters_and_rules(made: Any) -> None:
     for title, expr, _legend in queries(made):
         for name in metrics(expr):
             assert name in known or FOREIGN.fullmatch(name) or SLURM.fullmatch(name), f"{title}: {name}"
+
+
+def crowded(made: Any, bench: Any) -> dict[str, int]:
+    """How many lines the panels have that have more than fifty. What grows with the nodes has, with two hundred."""
+    drawn = {one["title"]: bench.drawn(one, 200, 3)[0] for one in made["panels"] if one["type"] != "row"}
+    return {title: lines for title, lines in drawn.items() if lines > 50}
+
+
+def raw(made: Any, bench: Any) -> list[str]:
+    """What panels ask of exporters though it is recorded, or though a node has many series of it.
+
+    A single node, a single job and a table, which is asked at one point, may be looked at closely.
+    """
+    recorded = {
+        value
+        for rule in bench.rules()
+        if "record" in rule
+        for selector in bench.selectors(bench.parsed(rule["expr"]))
+        for label, sign, value in selector[1]
+        if (label, sign) == ("__name__", "=") and ":" not in value and not value.startswith("slurm_")
+    }
+    found = []
+    for panel in made["panels"]:
+        for query, points in bench.queries(panel, 3) if panel["type"] != "row" else []:
+            for _kind, matchers, _at in bench.selectors(query):
+                name = {label: value for label, _sign, value in matchers}.get("__name__", "")
+                few, many = (len(bench.cluster(nodes, query).select(matchers)) for nodes in (4, 8))
+                each = (many - few) / 4
+                asked_closely = points == 1 or ("hpc_job", "=", bench.JOB) in matchers
+                if not asked_closely and (each > 8 or (each > 1 and name in recorded)):
+                    found.append(f"{panel['title']}: {name}, {each:.0f} series a node")
+    return found
+
+
+def test_no_panel_draws_more_lines_than_one_can_tell_apart(made: Any, bench: Any) -> None:
+    assert crowded(made, bench) == {}
+
+
+def test_panels_ask_for_what_is_recorded(made: Any, bench: Any) -> None:
+    assert raw(made, bench) == []
+
+
+def test_no_query_holds_too_many_samples_for_prometheus(made: Any, bench: Any) -> None:
+    for panel in made["panels"]:
+        if panel["type"] != "row":
+            assert bench.most_nodes(panel, 24) >= 1024, panel["title"]
+
+
+def test_a_panel_of_all_gpus_would_be_noticed(bench: Any) -> None:
+    every = 'max by (pc_node, gpu) (DCGM_FI_DEV_GPU_UTIL{pc_cluster="$cluster", pc_node=~"$node"})'
+    devices = 'sum(rate(node_amazonefa_rx_bytes{pc_cluster="$cluster"}[$__rate_interval]))'
+    one = every.replace("=~", "=")
+    wide = {"type": "timeseries", "gridPos": {"w": 8}}
+    panels = [{**wide, "title": expr, "targets": [{"expr": expr, "instant": False}]} for expr in (every, devices, one)]
+    assert crowded({"panels": panels}, bench) == {every: 1600}
+    assert [what.rsplit(": ", 1)[1] for what in raw({"panels": panels}, bench)] == [
+        "DCGM_FI_DEV_GPU_UTIL, 8 series a node",
+        "node_amazonefa_rx_bytes, 32 series a node",
+    ]
+    # 50 million samples ÷ 32 series ÷ 181 points, and ÷ 721.
+    assert [int(bench.most_nodes(panels[1], hours)) for hours in (3, 24)] == [8632, 2167]
