@@ -5,7 +5,7 @@
 
 Grafana's own renderer is not needed, and what it would draw looks similar. With the sandbox running:
 
-  scripts/dashboard_pictures.py --prometheus http://10.115.0.10:9090 --job 12 --minutes 30 --mountpoint '/fsx|/home'
+  scripts/dashboard_pictures.py --prometheus http://10.115.0.10:9090 --job 12 --node gpu-st-p5-1 --mountpoint '/fsx'
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Series(NamedTuple):
 class Source:
     """A Prometheus, and what is chosen in a dashboard."""
 
-    def __init__(self, url: str, minutes: int, interval: int, chosen: Mapping[str, str]) -> None:
-        self.url, self.seconds, self.end = url.rstrip("/"), minutes * 60, time.time()
+    def __init__(self, url: str, minutes: int, interval: int, chosen: Mapping[str, str], node: str = "") -> None:
+        self.url, self.seconds, self.end, self.node = url.rstrip("/"), minutes * 60, time.time(), node
         self.chosen = {
             "__rate_interval": f"{4 * interval}s",
             "__range": f"{minutes}m",
@@ -59,6 +59,8 @@ class Source:
             return json.load(answer)["data"]["result"]
 
     def fill(self, text: str) -> str:
+        # All nodes are shown, and in the panels of a single one, that one.
+        text = text.replace('pc_node="$node"', f'pc_node="{self.node}"')
         return re.sub(r"\$\{?([a-z_]\w*)\}?", lambda match: self.chosen.get(match[1], ".*"), text)
 
     def lines(self, target: Mapping[str, Any]) -> list[Series]:
@@ -371,6 +373,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--prometheus", required=True, help="where Prometheus answers")
     parser.add_argument("--cluster", default="main", help="which cluster is shown (default: %(default)s)")
     parser.add_argument("--job", default="", help="which job is shown")
+    parser.add_argument("--node", default="", help="which node the panels of a single node show")
     parser.add_argument("--mountpoint", default=".*", help="which file systems, as a pattern (default: %(default)s)")
     parser.add_argument("--minutes", type=int, default=30, help="how much of the past is shown (default: %(default)s)")
     parser.add_argument("--interval", type=int, default=15, help="seconds between two scrapes (default: %(default)s)")
@@ -378,7 +381,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("dashboards", nargs="*", help="which ones (default: all)")
     options = parser.parse_args(arguments)
     chosen = {name: getattr(options, name) for name in ("cluster", "job", "mountpoint")}
-    source = Source(options.prometheus, options.minutes, options.interval, chosen)
+    source = Source(options.prometheus, options.minutes, options.interval, chosen, options.node)
     options.out.mkdir(parents=True, exist_ok=True)
     for path in sorted((ROOT / "roles/grafana/files/dashboards").glob("*.json")):
         if not options.dashboards or path.stem in options.dashboards:

@@ -29,6 +29,7 @@ SCENARIO = Path(__file__).resolve().parent.parent
 FILES = sorted((SCENARIO.parents[1] / "roles/grafana/files/dashboards").glob("*.json"))
 PROMETHEUS = "http://10.115.0.10:9090/api/v1"
 SLURM = "/opt/slurm/bin"
+NODE = "gpu-st-p5-1"  # has GPUs and EFA devices, and runs the job
 # What cannot have data here, by dashboard and panel.
 WITHOUT: dict[tuple[str, str], str] = {
     ("overview", "Root disk"): "a node's root is an overlay, which node_exporter leaves out",
@@ -53,7 +54,7 @@ def has_data(query: str) -> bool:
 
 
 class Chosen:
-    """What a person has chosen in a dashboard: everything, and one job."""
+    """What a person has chosen in a dashboard: everything, and one job; of panels of one node, its node."""
 
     def __init__(self, made: Any, job: str, interval: str) -> None:
         # As Grafana does it, from the interval that the data source was given.
@@ -63,13 +64,15 @@ class Chosen:
             if variable["type"] == "query":
                 found = self.options(variable["query"]["query"])
                 assert found, f"the variable {variable['name']} offers nothing: {variable['query']['query']}"
-                self.values[variable["name"]] = (
-                    ".*" if variable["includeAll"] else job if variable["name"] == "job" else found[0]
-                )
+                # As Grafana does it: all are what the variable says for them, or each of them.
+                every = variable.get("allValue") or f"({'|'.join(found)})"
+                one = job if variable["name"] == "job" else found[0]
+                self.values[variable["name"]] = every if variable["includeAll"] else one
                 if variable["name"] == "job":
                     assert job in found
 
     def fill(self, text: str) -> str:
+        text = text.replace('pc_node="$node"', f'pc_node="{NODE}"')
         return re.sub(r"\$\{?([a-z_]\w*)\}?", lambda match: self.values[match[1]], text)
 
     def options(self, query: str) -> list[str]:
@@ -91,7 +94,7 @@ def job(on: On) -> Iterator[str]:
     drained = "burst-dy-c5-4"
     with unmanaged():  # clustermgtd would replace a drained node
         head.check_output(f"{SLURM}/scontrol update nodename={drained} state=drain reason='a test of dashboards'")
-        jobs = [submit("--nodelist=gpu-st-p5-1"), submit("--nodelist=gpu-st-p5-1")]
+        jobs = [submit(f"--nodelist={NODE}"), submit(f"--nodelist={NODE}")]
         try:
             begin = time.monotonic()
             # Two scrapes of what is counted, which a rate needs, and the rules that follow them.
@@ -100,6 +103,7 @@ def job(on: On) -> Iterator[str]:
                 "slurm_queue_pending > 0",
                 "slurm_node_drain_reason_info",
                 f'hpc_job:gpu_utilization:avg{{hpc_job="{jobs[0]}"}}',
+                f'pc_node:job_gpus:count{{hpc_job="{jobs[0]}"}}',
             )
             while not all(has_data(sign) for sign in signs):
                 missing = [sign for sign in signs if not has_data(sign)]
@@ -134,6 +138,18 @@ def named(panel: Any, target: Any) -> str:
         return str(panel["title"])
     (organize,) = (one for one in panel["transformations"] if one["id"] == "organize")
     return str(organize["options"]["renameByName"].get(f"Value #{target['refId']}", panel["title"]))
+
+
+def test_panels_of_one_node_are_empty_until_one_is_chosen(on: On, job: str) -> None:
+    """What a node's GPUs do is in Prometheus, and no panel asks it of all nodes."""
+    made = json.loads((FILES[0].parent / "gpu.json").read_text())
+    queries = [one["expr"] for panel in made["panels"] for one in panel.get("targets", []) if '="$node"' in one["expr"]]
+    assert len(queries) > 5
+    (cluster,) = get("label/pc_cluster/values", **{"match[]": f'up{{pc_node="{NODE}"}}'})
+    for query in queries:
+        filled = query.replace("$cluster", cluster)
+        assert has_data(filled.replace("$node", NODE)), query
+        assert not has_data(filled.replace("$node", ".*")), query
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def source(pictures: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], A
     """source(known) is a Prometheus with or without data; `asked` has its queries."""
 
     def make(known: bool) -> Any:
-        made = pictures.Source("http://nowhere", 30, 15, {"cluster": "main", "job": "7"})
+        made = pictures.Source("http://nowhere", 30, 15, {"cluster": "main", "job": "7"}, "gpu-2")
         made.asked = []
 
         def get(path: str, **parameters: Any) -> Any:
@@ -60,6 +60,16 @@ def test_every_panel_is_drawn_from_its_queries(pictures: Any, source: Callable[[
     assert len(prometheus.asked) == sum(len(panel.get("targets", [])) for panel in made["panels"])
     assert not [query for query in prometheus.asked if re.search(r"\$[a-z_{]", query)]
     assert "No data" not in drawn
+
+
+def test_panels_of_one_node_show_that_one_and_all_others_all(pictures: Any, source: Callable[[bool], Any]) -> None:
+    (path,) = (path for path in FILES if path.stem == "gpu")
+    prometheus = source(True)
+    pictures.picture(json.loads(path.read_text()), prometheus)
+    assert {node for query in prometheus.asked for node in re.findall(r'pc_node(=~?"[^"]*")', query)} == {
+        '=~".*"',
+        '="gpu-2"',
+    }
 
 
 def test_the_job_is_in_the_title_of_its_picture_only(pictures: Any, source: Callable[[bool], Any]) -> None:
