@@ -47,8 +47,8 @@ ONE = f'{CLUSTER}, pc_node="$node"'
 SHARED = f'{CLUSTER}, mountpoint=~"$mountpoint"'
 PARTITION = f'{CLUSTER}, partition=~"$partition"'
 TWICE = "With Slurm's own metrics, a node that is in several partitions counts in each."
-HIGHEST = "The ten highest of the time that is shown, and where all others are."
-LOWEST = "The ten lowest of the time that is shown, of those that did anything, and where all others are."
+HIGHEST = "The ten highest of the time that is shown, and the median of all."
+LOWEST = "The ten lowest of the time that is shown, of those that did anything, and the median of all."
 CHOOSE = "Choose one node above."
 
 
@@ -56,6 +56,11 @@ def ten(series: str, over: str = "avg", least: bool = False) -> str:
     """The ten of the series that stand out over all of the time that is shown: of each point, more than ten might."""
     whole = f"{over}_over_time({series}{SHOWN})"
     return f"({series} and {f'bottomk(10, {whole} > 0)' if least else f'topk(10, {whole})'})"
+
+
+def told(*sentences: str) -> str:
+    """A panel's description."""
+    return " ".join(filter(None, sentences))
 
 
 def scaled(expr: str, factor: str) -> str:
@@ -68,7 +73,7 @@ def spread(
 ) -> Json:
     """Of a series for each node: the ten that stand out, and the highest, the median and the lowest of all."""
     of_all = ("highest", f"max({series})"), ("median", f"quantile(0.5, {series})"), ("lowest", f"min({series})")
-    options["description"] = " ".join(filter(None, (options.get("description"), LOWEST if least else HIGHEST)))
+    options["description"] = told(options.get("description", ""), LOWEST if least else HIGHEST)
     return lines(
         title,
         *(Query(scaled(expr, factor), name) for name, expr in of_all),
@@ -78,11 +83,13 @@ def spread(
     )
 
 
-def kinds(title: str, *series: tuple[str, str], over: str = "avg", factor: str = "", **options: Any) -> Json:
-    """Of several series for each node: of each kind the ten highest, and the median of all."""
+def kinds(
+    title: str, *series: tuple[str, str], over: str = "avg", factor: str = "", least: bool = False, **options: Any
+) -> Json:
+    """Of several series for each node: of each kind the ten that stand out, and the median of all."""
     queries = [Query(scaled(f"quantile(0.5, {one})", factor), f"median {name}") for one, name in series]
-    queries += [Query(scaled(ten(one, over), factor), f"{{{{pc_node}}}} {name}") for one, name in series]
-    options["description"] = " ".join(filter(None, (options.get("description"), HIGHEST)))
+    queries += [Query(scaled(ten(one, over, least), factor), f"{{{{pc_node}}}} {name}") for one, name in series]
+    options["description"] = told(options.get("description", ""), LOWEST if least else HIGHEST)
     return lines(title, *queries, **options)
 
 
@@ -362,6 +369,7 @@ def gpu() -> Json:
                         (of("gpu_sm_active:avg"), "active"),
                         (of("gpu_sm_occupancy:avg"), "occupied"),
                         factor="100",
+                        least=True,
                         unit="percent",
                         max=100,
                         description="How many of them had a warp, and how many warps of those that fit they had.",
@@ -1093,7 +1101,7 @@ def job() -> Json:
         return f"({on_job(name)} and topk(10, {whole}))"
 
     def of_nodes(title: str, name: str, factor: str = "", **options: Any) -> Json:
-        options["description"] = " ".join(filter(None, (options.get("description"), HIGHEST)))
+        options["description"] = told(options.get("description", ""), HIGHEST)
         return lines(
             title,
             Query(scaled(f"quantile(0.5, {on_job(name)})", factor), "median"),
@@ -1110,7 +1118,7 @@ def job() -> Json:
             *queries,
             unit="Bps",
             mirror=f"{out[1]}$",
-            description=" ".join(filter(None, (description, HIGHEST))),
+            description=told(description, HIGHEST),
         )
 
     def of_gpus(title: str, how: str, metric: str, factor: str = "", least: bool = False, **options: Any) -> Json:
@@ -1118,13 +1126,13 @@ def job() -> Json:
         now = f"{how} by (pc_node) ({gpus % metric})"
         whole = f"{how} by (pc_node) (avg_over_time({gpus % metric}{SHOWN}))"
         pick = f"{'bottomk' if least else 'topk'}(10, {whole})"
-        told = "The ten lowest of the time that is shown, and the median." if least else HIGHEST
+        which = "The ten lowest of the time that is shown, and the median of all." if least else HIGHEST
         return lines(
             title,
             Query(scaled(f"quantile(0.5, {now})", factor), "median"),
             Query(scaled(f"({now} and {pick})", factor), "{{pc_node}}"),
             colors={"median": BLUE},
-            description=" ".join(filter(None, (options.pop("description", ""), told))),
+            description=told(options.pop("description", ""), which),
             **options,
         )
 
