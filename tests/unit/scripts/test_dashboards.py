@@ -316,6 +316,19 @@ def test_panels_ask_for_what_is_recorded(made: Any, bench: Any) -> None:
     assert raw(made, bench) == []
 
 
+def test_what_is_recorded_has_the_labels_that_panels_choose_by(made: Any, bench: Any) -> None:
+    """A queue or a node that is chosen would select nothing of a series that does not have it."""
+    store, _read = bench.of_queues()
+    for panel in made["panels"]:
+        for query, _points in bench.queries(panel, 3) if panel["type"] != "row" else []:
+            for _kind, matchers, _at in bench.selectors(query):
+                names = dict.fromkeys(value for label, sign, value in matchers if (label, sign) == ("__name__", "="))
+                for name in (name for name in names if ":" in name):
+                    assert store.series[name], name
+                    for labels in store.series[name]:
+                        assert {label for label, _sign, _value in matchers} <= set(labels), f"{panel['title']}: {name}"
+
+
 def test_no_query_holds_too_many_samples_for_prometheus(made: Any, bench: Any) -> None:
     for panel in made["panels"]:
         if panel["type"] != "row":
