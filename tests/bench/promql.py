@@ -29,7 +29,6 @@ AGGREGATIONS = {
     *("sum", "avg", "min", "max", "count", "group", "stddev", "stdvar"),
     *("topk", "bottomk", "quantile", "count_values"),
 }
-MODIFIERS = ("by", "without", "on", "ignoring", "group_left", "group_right", "bool", "offset")
 BINDING = {
     **dict.fromkeys(["or"], 1),
     **dict.fromkeys(["and", "unless"], 2),
@@ -121,11 +120,11 @@ class Parser:
                 self.take()
                 self.take()
             else:
-                span, _colon, step = self.take()[1:-1].partition(":")
-                at = _colon != ":" and found[-1] is True
-                found = (
-                    ("subquery", found, seconds(span), seconds(step)) if _colon else ("range", found, seconds(span), at)
-                )
+                span, again, step = self.take()[1:-1].partition(":")
+                if again:
+                    found = ("subquery", found, seconds(span), seconds(step))
+                else:
+                    found = ("range", found, seconds(span), False)
         return found
 
     def primary(self) -> Node:
