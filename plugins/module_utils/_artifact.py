@@ -23,6 +23,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_fetch 
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import (
     Artifact,
     ArtifactError,
+    NoSourceError,
     Settings,
     algorithm,
     owner_ids,
@@ -189,17 +190,28 @@ def _obtain(artifact: Artifact, settings: Settings, outcome: Outcome, sink: file
         outcome.source, outcome.size = download(artifact, settings, sink)
         return
     cache = Cache(settings.cache, settings.cache_wait, settings.lease_ttl, outcome.warnings.append)
-    size, lease = cache.find_or_claim(artifact.sha256, sink)
-    if size is not None:
-        _refuse_hash_of(cache.version(artifact.sha256), "which is in the cache", artifact)
-        outcome.source, outcome.size = "cache", size
-        return
+    sha256, lease = artifact.sha256, None
     try:
-        outcome.source, outcome.size = download(artifact, settings, sink)
-        cache.publish(artifact.sha256, artifact.version, sink.file)
+        size, lease = cache.find_or_claim(sha256, sink)
+        if size is None:
+            source, size = download(artifact, settings, sink, lambda: cache.look(sha256, sink))
+            if source != "cache":
+                cache.publish(sha256, artifact.version, sink.file)
+        else:
+            source = "cache"
+    except NoSourceError as error:
+        found = cache.look(sha256, sink)  # another node may have been luckier
+        if found is None:
+            if lease and error.may_pass:
+                cache.tell_failure(sha256, str(error))
+            raise
+        source, size = "cache", found
     finally:
         if lease:
             lease.release()
+    if source == "cache":
+        _refuse_hash_of(cache.version(sha256), "which is in the cache", artifact)
+    outcome.source, outcome.size = source, size
 
 
 @contextlib.contextmanager

@@ -8,6 +8,10 @@ follows when all before it are dead. A lease is dead when its process is (same m
 for a while by the watcher's own clock (any machine). Leases save downloads; correctness never rests on them, since
 every reader verifies what it reads and every entry appears by rename. So clocks, locks and caches of the file system
 may all be off.
+
+Whoever waits looks at the lease, at ever longer intervals and at none of its neighbours' moments, and at nothing else
+while its holder lives. A holder that found no source that works, though one may soon, says so in a file; then the
+others stay in line, one after the other asks, and at the end of their patience they fail instead of asking all at once.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import dataclasses
 import io
 import itertools
 import os
+import random
 import secrets
 import threading
 import time
@@ -24,10 +29,12 @@ from collections.abc import Callable
 from typing import IO
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_files as files
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import algorithm
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import NoSourceError, algorithm
 
 MAX_HOLDERS = 3
-LONGEST_SLEEP = 2.0
+FIRST_SLEEP, LONGEST_SLEEP = 1.0, 15.0
+JITTER = 0.3  # how much longer or shorter a sleep may be than its turn says
+FAILURE_COUNTS = 60.0  # seconds for which it counts that a holder found no source
 
 
 class Lease:
@@ -73,40 +80,56 @@ class Watch:
         self._stem = stem
         self._ttl = ttl
         self._sightings: dict[str, _Sighting] = {}
+        self._dead_at: float | None = None
         self.holders: set[str] = set()
 
     def next_free(self) -> str | None:
         """Return the lease to try for; None while a lease before it is alive."""
         busy = False
+        self._dead_at = None
         for number in itertools.count():
             path = f"{self._stem}.{number}"
             try:
-                busy = self._alive(path) or busy
+                alive, sure = self._alive(path)
             except FileNotFoundError:
-                break
-        return None if busy else path
+                return None if busy else path
+            if sure and alive:
+                return None  # whoever comes after this holder waits as well
+            busy = busy or alive
+        raise AssertionError("unreachable")
 
-    def _alive(self, path: str) -> bool:
+    def sleep(self, seconds: float) -> None:
+        """Wait about as long, so that not all do it alike, or until a silent holder counts as dead."""
+        seconds *= random.uniform(1 - JITTER, 1 + JITTER)
+        if self._dead_at is not None:
+            seconds = min(seconds, max(self._dead_at - time.monotonic(), 0) + 0.01)
+        time.sleep(seconds)
+
+    def _alive(self, path: str) -> tuple[bool, bool]:
+        """Tell whether a lease's holder is alive, and whether that is certain."""
         with files.open_regular(path) as file:  # opening, unlike stat, asks an NFS server anew
             status = os.fstat(file.fileno())
             tag = file.read(200).decode(errors="replace").split()
-        alive = None
+        alive, sure = None, True
         if len(tag) == 2:
             with contextlib.suppress(ValueError):
                 alive = files.owner_alive(tag[0])
         if alive is None:
-            alive = self._beating(path, (status.st_ino, status.st_mtime_ns))
+            alive, sure = self._beating(path, (status.st_ino, status.st_mtime_ns))
         if alive:
             self.holders.add(tag[-1] if tag else str(status.st_ino))
-        return alive
+        return alive, sure
 
-    def _beating(self, path: str, pulse: tuple[int, int]) -> bool:
+    def _beating(self, path: str, pulse: tuple[int, int]) -> tuple[bool, bool]:
         now = time.monotonic()
         seen = self._sightings.get(path)
         if seen is None or seen.pulse != pulse:
             self._sightings[path] = _Sighting(pulse, now)
-            return True
-        return now - seen.since < self._ttl
+            return True, seen is not None
+        silent = now - seen.since
+        if silent < self._ttl and self._dead_at is None:
+            self._dead_at = seen.since + self._ttl
+        return silent < self._ttl, silent < self._ttl / 2
 
 
 class Cache:
@@ -125,8 +148,14 @@ class Cache:
     def _stem(self, sha256: str) -> str:
         return os.path.join(os.path.dirname(self._entry(sha256)), f".{sha256}.lease")
 
+    def _failure(self, sha256: str) -> str:
+        return os.path.join(os.path.dirname(self._entry(sha256)), f".{sha256}.failed")
+
     def find_or_claim(self, sha256: str, sink: files.Sink) -> tuple[int | None, Lease | None]:
-        """Fill `sink` from the cache and return the size; or a lease to download it for all; or neither: go alone."""
+        """Fill `sink` from the cache and return the size; or a lease to download it for all; or neither: go alone.
+
+        Raise NoSourceError where others could not download it for as long as was waited.
+        """
         try:
             return self._find_or_claim(sha256, sink)
         except OSError as error:
@@ -135,11 +164,12 @@ class Cache:
 
     def _find_or_claim(self, sha256: str, sink: files.Sink) -> tuple[int | None, Lease | None]:
         deadline = time.monotonic() + self._wait
-        watch = Watch(self._stem(sha256), self._ttl)
-        pause = 0.02
-        while True:
-            size = self._read(sha256, sink)
-            lease = self._claim(watch) if size is None else None
+        watch, pause = Watch(self._stem(sha256), self._ttl), FIRST_SLEEP
+        met, reason = 1, ""
+        size = self._read(sha256, sink)
+        path = watch.next_free() if size is None else None
+        while size is None:
+            lease = self._claim(path) if path else None
             if lease is not None:
                 with contextlib.ExitStack() as stack:
                     stack.callback(lease.release)
@@ -147,25 +177,59 @@ class Cache:
                     if size is None:
                         stack.pop_all()
                         return None, lease
-            if size is not None:
-                self._tidy(sha256)
-                return size, None
-            if len(watch.holders) > MAX_HOLDERS:
+                break
+            left = deadline - time.monotonic()
+            if len(watch.holders) > met or left <= 0:
+                met, reason = max(met, len(watch.holders)), self._told_failure(sha256) or reason
+            if len(watch.holders) > MAX_HOLDERS and not reason:
                 return None, None  # each of them gave up: no use in standing in line for the same failure
-            if time.monotonic() >= deadline:
+            if left <= 0 and reason and self._wait:
+                raise NoSourceError(
+                    f"waited {self._wait:g} s for a node that can download it, and none could; the last was {reason}; "
+                    "needed is a source that answers: run again then",
+                    may_pass=True,
+                )
+            if left <= 0:
                 self._warn(f"cache {self._root}: another node downloads for over {self._wait:g} s; went on without it")
                 return None, None
-            time.sleep(pause)
-            pause = min(pause * 1.5, LONGEST_SLEEP)
+            watch.sleep(min(pause, left))
+            pause = min(pause * 2, LONGEST_SLEEP)
+            path = watch.next_free()
+            size = self._read(sha256, sink) if path else None
+        self._tidy(sha256)
+        return size, None
 
-    def _claim(self, watch: Watch) -> Lease | None:
-        path = watch.next_free()
-        if path is None:
+    def _claim(self, path: str) -> Lease | None:
+        with contextlib.suppress(FileExistsError):
+            try:
+                return Lease(path, self._ttl)
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                return Lease(path, self._ttl)
+        return None
+
+    def tell_failure(self, sha256: str, reason: str) -> None:
+        """Say that no source delivered, though one may soon, so that the others wait and do not ask all at once."""
+        with contextlib.suppress(OSError), files.Staged(self._failure(sha256)) as staged:
+            staged.file.write(f"{os.uname().nodename}: {reason}\n".encode())
+            staged.settle(0o644)
+            staged.commit()
+
+    def _told_failure(self, sha256: str) -> str:
+        """Return who found no source and why, as long as that counts; empty, too, where a clock is off."""
+        with contextlib.suppress(OSError), files.open_regular(self._failure(sha256)) as file:
+            if abs(time.time() - os.fstat(file.fileno()).st_mtime) < FAILURE_COUNTS:
+                return " ".join(file.read(4000).decode(errors="replace").split())
+        return ""
+
+    def look(self, sha256: str, sink: files.Sink) -> int | None:
+        """Fill `sink` from the cache if the entry is there by now, and return its size; wait for nobody."""
+        if not self._usable:
             return None
-        os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
-            return Lease(path, self._ttl)
-        except FileExistsError:
+            return self._read(sha256, sink)
+        except OSError as error:
+            self._give_up(error, sha256)
             return None
 
     def _read(self, sha256: str, sink: files.Sink) -> int | None:
@@ -215,12 +279,13 @@ class Cache:
             source.seek(0)
 
     def _tidy(self, sha256: str) -> None:
-        """Remove what an entry has no more use for: leases, and temporary files of the dead."""
+        """Remove what an entry has no more use for: leases, why there was none, and temporary files of the dead."""
         directory, stem = os.path.split(self._stem(sha256))
+        failure = os.path.basename(self._failure(sha256))
         with contextlib.suppress(OSError):
             files.sweep(directory)
             for name in os.listdir(directory):
-                if name.startswith(stem + "."):
+                if name == failure or name.startswith(stem + "."):
                     os.unlink(os.path.join(directory, name))
 
     def _give_up(self, error: OSError, sha256: str) -> None:

@@ -25,14 +25,14 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_files import CHUNK, Sink, open_regular
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import (
     Artifact,
-    ArtifactError,
+    NoSourceError,
     Settings,
     algorithm,
     mirrored,
@@ -54,12 +54,15 @@ _S3_FINAL = re.compile(r"\((403|404|NoSuchKey|NoSuchBucket|AccessDenied|Forbidde
 
 
 class SourceError(Exception):
-    """Why one source did not deliver, and whether asking it again may help."""
+    """Why one source did not deliver, whether asking it again may help, and whether it delivered something else."""
 
-    def __init__(self, reason: str, *, again: bool = False, pause: float | None = None) -> None:
+    def __init__(
+        self, reason: str, *, again: bool = False, pause: float | None = None, other_bytes: bool = False
+    ) -> None:
         super().__init__(reason)
         self.again = again
         self.pause = pause
+        self.other_bytes = other_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,31 +84,46 @@ def sources(artifact: Artifact, settings: Settings) -> list[Source]:
     return found
 
 
-def download(artifact: Artifact, settings: Settings, sink: Sink) -> tuple[str, int]:
-    """Fill `sink` with the artifact's verified bytes; return the source's label and the size."""
-    failures = []
+def download(
+    artifact: Artifact, settings: Settings, sink: Sink, cached: Callable[[], int | None] = lambda: None
+) -> tuple[str, int]:
+    """Fill `sink` with the artifact's verified bytes; return the source's label and the size.
+
+    Before a source is asked again, `cached` may fill the sink with what another node had by then, and tell its size.
+    """
+    failures, errors = [], []
     for source in sources(artifact, settings):
         try:
-            return source.label, _persist(source.url, artifact.sha256, settings, sink)
+            return _persist(source, artifact.sha256, settings, sink, cached)
         except SourceError as error:
             failures.append(f"{source}: {error}")
+            errors.append(error)
     if not settings.upstream:
         failures.append("upstream: not allowed (upstream is false)")
     needed = f" (pinned by {artifact.sha256_variable})" if artifact.sha256_variable else ""
     wanted = f"{algorithm(artifact.sha256)} {artifact.sha256}{needed}"
-    raise ArtifactError(f"no source delivered {wanted}: {'; '.join(failures)}")
+    raise NoSourceError(
+        f"no source delivered {wanted}: {'; '.join(failures)}",
+        may_pass=any(error.again for error in errors),
+        other_bytes=any(error.other_bytes for error in errors),
+    )
 
 
-def _persist(url: str, sha256: str, settings: Settings, sink: Sink) -> int:
+def _persist(
+    source: Source, sha256: str, settings: Settings, sink: Sink, cached: Callable[[], int | None]
+) -> tuple[str, int]:
     for attempt in range(settings.retries + 1):
         try:
-            return _pull(url, sha256, settings, sink)
+            return source.label, _pull(source.url, sha256, settings, sink)
         except SourceError as error:
             if not error.again or attempt == settings.retries:
                 tries = f" ({attempt + 1} tries)" if attempt else ""
-                raise SourceError(f"{error}{tries}") from error
+                raise SourceError(f"{error}{tries}", again=error.again, other_bytes=error.other_bytes) from error
             pause = settings.backoff * 2**attempt if error.pause is None else error.pause
             time.sleep(min(pause, LONGEST_PAUSE))
+        size = cached()
+        if size is not None:
+            return "cache", size
     raise AssertionError("unreachable")
 
 
@@ -119,7 +137,7 @@ def _pull(url: str, sha256: str, settings: Settings, sink: Sink) -> int:
             sink.write(chunk)
     sink.finish()
     if digest.hexdigest() != sha256:
-        raise SourceError(f"{size} bytes came with {digest.name} {digest.hexdigest()}")
+        raise SourceError(f"{size} bytes came with {digest.name} {digest.hexdigest()}", other_bytes=True)
     return size
 
 

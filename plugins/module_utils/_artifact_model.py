@@ -27,6 +27,15 @@ class ArtifactError(Exception):
     """What was found, what was needed and what to do, in one line."""
 
 
+class NoSourceError(ArtifactError):
+    """Nobody delivered an artifact; whether that may pass, and whether somebody delivered other bytes."""
+
+    def __init__(self, reason: str, *, may_pass: bool, other_bytes: bool = False) -> None:
+        super().__init__(reason)
+        self.may_pass = may_pass
+        self.other_bytes = other_bytes
+
+
 def algorithm(digest: str) -> str:
     """Return which hash this is. Some publishers tell their sha512 alone, and its length is enough to know it."""
     return "sha512" if len(digest) == 128 else "sha256"

@@ -300,8 +300,13 @@ class Node:
 
     def run(self, version: int, **more: Any) -> dict[str, Any]:
         """Run the module's work here and return its one result, with its error."""
-        from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact, _artifact_model
+        from ansible_collections.pcluster.postboot.plugins.module_utils import (
+            _artifact,
+            _artifact_cache,
+            _artifact_model,
+        )
 
+        _artifact_cache.FIRST_SLEEP, _artifact_cache.LONGEST_SLEEP = 0.02, 2.0  # a soak has no time
         artifacts = _artifact_model.parse_all([self.artifact(version)])
         outcome = _artifact.ensure_all(artifacts, self.settings(**more))[0]
         return {**outcome.result(), "error": outcome.error, "warnings": outcome.warnings}
@@ -574,6 +579,27 @@ class Soak:
             converge(node, 2, self.script)
         shutil.rmtree(first.root.parent)
 
+    def outage_round(self) -> None:
+        """Let upstream fail for some nodes of a herd, and kill one of them anywhere; the rest downloads once."""
+        down = self.rng.randrange(16)  # each node asks three times
+        self.script({"/up/pkg-2.tar.gz": ["503"] * down + ["slow"]})
+        first = self.node("plain", cache=True)
+        nodes = [first] + [Node(first.root.parent / f"n{i}", "plain", self.base, first.cache) for i in range(7)]
+        steps = [0] * 8
+        steps[self.rng.randrange(8)] = self.rng.choice((0, self.rng.randrange(1, 70)))
+        children = [fork(functools.partial(killed_in, node, at)) for node, at in zip(nodes, steps)]
+        answers = [join(child) for child in children]
+        errors = [answer["error"] for answer in answers if answer and answer["error"]]
+        killed = answers.count(None)
+        demand([error for error in errors if "HTTP 503 (3 tries)" not in error], "in an outage")
+        demand([f"{len(errors)} failed, {down} x 503"] if len(errors) > down // 3 else [], "an outage that ends")
+        asked = self.script()
+        demand([f"{asked} requests, {killed} killed"] if asked > down + 1 + killed else [], "after an outage")
+        for node in nodes:
+            converge(node, 2, self.script)
+        demand([str(path) for path in first.root.parent.rglob("*.failed")], "left after an outage")
+        shutil.rmtree(first.root.parent)
+
     def server_round(self) -> None:
         """Let mirrors and upstream do anything; a run succeeds with right bytes or names all of them in one line."""
         kind = self.rng.choice(("plain", "members", "tree"))
@@ -660,7 +686,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--keep", action="store_true", help="leave the directories of failed rounds")
-    parser.add_argument("--only", choices=("kill", "herd", "server"), help="rounds of this kind alone")
+    parser.add_argument("--only", choices=("kill", "herd", "outage", "server"), help="rounds of this kind alone")
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     parser.add_argument("--dir", default=memory, help="where to work; memory by default, as a kill needs no disk")
     options = parser.parse_args()
@@ -672,10 +698,10 @@ def main() -> int:
     failed = 0
     print(f"seed {options.seed}, {options.rounds} rounds in {root}", flush=True)
     try:
-        steps = [] if options.only in ("herd", "server") or not options.rounds else soak.kill_cases()
+        steps = [] if options.only in ("herd", "outage", "server") or not options.rounds else soak.kill_cases()
         kills = itertools.cycle(steps)
         for number in range(1, options.rounds + 1):
-            what = options.only or ("kill" if number % 8 else soak.rng.choice(("herd", "server", "server")))
+            what = options.only or ("kill" if number % 8 else soak.rng.choice(("herd", "outage", "server", "server")))
             case: tuple[Any, ...] = next(kills) if what == "kill" else ()
             try:
                 getattr(soak, f"{what}_round")(*case)

@@ -19,6 +19,7 @@ import pytest
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_cache as caches
 from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_files as files
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import NoSourceError
 
 DATA = b"artifact" * 1000
 HASH = hashlib.sha256(DATA).hexdigest()
@@ -159,7 +160,9 @@ def test_a_stopped_holder_is_succeeded_and_does_no_harm_when_it_wakes(cluster: C
     assert cluster.leases() == []
 
 
-def test_nobody_stands_in_line_for_the_same_failure_for_long(cluster: Cluster) -> None:
+def test_nobody_stands_in_line_for_the_same_failure_for_long(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caches, "FIRST_SLEEP", 0.1)
+    monkeypatch.setattr(caches, "LONGEST_SLEEP", 0.2)  # as long as a download takes here
     answers: list[float] = []
     started = time.monotonic()
 
@@ -177,6 +180,136 @@ def test_nobody_stands_in_line_for_the_same_failure_for_long(cluster: Cluster) -
         thread.join()
     assert max(answers) < 4  # in turn it would be 20 times 0.2 s and the pauses between
     assert cluster.leases() == []
+
+
+def told(cluster: Cluster, age: float = 0) -> Path:
+    """Have a node say that no source delivered, so many seconds ago."""
+    cluster.entry.parent.mkdir(parents=True, exist_ok=True)
+    cluster.cache().tell_failure(HASH, "no source delivered it: upstream: HTTP 503 (4 tries)")
+    path = cluster.entry.parent / f".{HASH}.failed"
+    os.utime(path, (time.time() - age, time.time() - age))
+    return path
+
+
+def test_who_has_waited_in_vain_fails_and_does_not_ask_as_well(cluster: Cluster) -> None:
+    told(cluster)
+    cluster.lease(0)
+    with pytest.raises(NoSourceError, match=r"^waited 0.3 s .* the last was \S+: no source .* 503 \(4 tries\); needed"):
+        cluster.find(wait=0.3, ttl=60)
+    assert cluster.warnings == []
+
+
+def test_who_is_not_to_wait_goes_on_alone_whatever_was_told(cluster: Cluster) -> None:
+    told(cluster)
+    cluster.lease(0)
+    assert cluster.find(wait=0, ttl=60) == (None, None)
+
+
+def test_what_was_told_long_ago_says_nothing(cluster: Cluster) -> None:
+    told(cluster, age=2 * caches.FAILURE_COUNTS)
+    cluster.lease(0)
+    assert cluster.find(wait=0.3, ttl=60) == (None, None)
+    assert "another node downloads for over 0.3 s; went on without it" in cluster.warnings[0]
+
+
+def test_nobody_leaves_the_line_because_of_many_failures_that_may_pass(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caches, "FIRST_SLEEP", 0.05)
+    monkeypatch.setattr(caches, "LONGEST_SLEEP", 0.05)
+    left: list[str] = []
+
+    def node() -> None:
+        size, lease = cluster.find(wait=60)
+        if size is not None:
+            left.append("cache")
+            return
+        time.sleep(0.2)  # a download, which fails
+        if lease and len(left) < 2 * caches.MAX_HOLDERS:
+            told(cluster)
+        elif lease:
+            cluster.cache().publish(HASH, "1.0", io.BytesIO(DATA))
+        left.append("asked" if lease else "alone")
+        if lease:
+            lease.release()
+
+    threads = [threading.Thread(target=node) for _each in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    asked = 2 * caches.MAX_HOLDERS + 1
+    assert left == ["asked"] * asked + ["cache"] * (20 - asked)
+    assert [path.name for path in cluster.entry.parent.iterdir() if path.name.startswith(".")] == []
+
+
+class Clock:
+    """The time of a node that only waits: it passes while the node sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.sleeps: list[float] = []
+        self.meanwhile: Any = lambda: None
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.sleeps.append(seconds)
+        self.meanwhile()
+
+
+def waits(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, clock: Clock, dies_after: float) -> list[str]:
+    """Wait as one node for another that beats until it dies; return which files were opened, by the ends of names."""
+    lease, opened, real = cluster.lease(0), [], os.open
+    begun = clock.now
+
+    def beat() -> None:
+        at = min(clock.now - begun, dies_after) // 4 * 4  # every 4 s
+        os.utime(lease, (1_700_000_000 + at, 1_700_000_000 + at))
+
+    def opens(path: Any, *rest: Any, **more: Any) -> int:
+        if str(cluster.root) in str(path):
+            opened.append(os.path.basename(path).replace(HASH, ""))
+        return real(path, *rest, **more)
+
+    beat()
+    clock.meanwhile = beat
+    with monkeypatch.context() as patches:
+        patches.setattr(caches, "time", clock)
+        patches.setattr(os, "open", opens)
+        _size, found = cluster.find(wait=600, ttl=20)
+    if found:
+        found.release()
+    return opened
+
+
+def test_who_waits_asks_the_file_system_seldom_and_at_moments_of_its_own(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks = [Clock(), Clock()]
+    for clock in clocks:
+        opened = waits(cluster, monkeypatch, clock, dies_after=1e9)
+        assert len(opened) < 0.1 * 600  # the entry, the lease, and now and then a look at the lease again
+        assert opened.count("..lease.1") == 1  # nobody's, while the first lives
+        assert max(clock.sleeps) <= 15 * 1.3
+        late = [slept for slept in clock.sleeps[5:] if slept > 10]
+        assert max(late) - min(late) > 2
+    assert clocks[0].sleeps != clocks[1].sleeps
+
+
+@pytest.mark.parametrize("after", [0, 3, 18, 33, 61, 204.9])
+def test_a_dead_holder_on_another_machine_is_succeeded_within_40_s(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, after: float
+) -> None:
+    clock = Clock()
+    opened = waits(cluster, monkeypatch, clock, dies_after=after)
+    assert opened[-2:] == ["..lease.1", ""]
+    assert after // 4 * 4 + 20 <= clock.now - 1000 <= after + 40
 
 
 def test_a_lease_cannot_be_faked_into_a_hang_or_a_write_elsewhere(cluster: Cluster, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import base64
 import email.utils
 import hashlib
 import importlib.util
+import io
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -888,6 +890,78 @@ def test_threads_of_one_task_share_one_download(lab: Lab) -> None:
     assert lab.leftovers() == []
 
 
+def _nodes(lab: Lab, count: int, **more: Any) -> list[Any]:
+    """Let so many nodes want the same at once; return their outcomes."""
+    wanted = [_artifact_model.parse_all([lab.plain(dest=f"{lab.dest}/{number}")]) for number in range(count)]
+    found: list[Any] = []
+
+    def node(number: int) -> None:
+        given = {"cache": str(lab.cache), "timeout": 5, "retries": 1, "backoff": 0.05, **more}
+        found.extend(core.ensure_all(wanted[number], core.Settings(f"{lab.state}/{number}", **given)))
+
+    threads = [threading.Thread(target=node, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def test_after_an_outage_of_upstream_one_node_downloads_and_not_all(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_artifact_cache, "FIRST_SLEEP", 0.05)
+    lab.server.script[UP] = ["503"] * 12 + ["slow"]
+    found = _nodes(lab, 20)
+    assert lab.hits() == {UP: 13}
+    assert sorted(one.source for one in found if not one.error) == ["cache"] * 13 + ["upstream"]
+    assert [one.error.count("HTTP 503 (2 tries)") for one in found if one.error] == [1] * 6
+    assert lab.leftovers() == []
+    assert list(lab.cache.rglob("*.failed")) == []
+
+
+def test_an_outage_that_does_not_end_is_told_to_those_who_waited(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_artifact_cache, "FIRST_SLEEP", 0.05)
+    monkeypatch.setattr(_artifact_cache, "LONGEST_SLEEP", 0.2)
+    lab.server.script[UP] = ["503"]
+    found = _nodes(lab, 20, cache_wait=1, backoff=0.2)
+    assert all("HTTP 503 (2 tries)" in one.error and "\n" not in one.error for one in found)
+    waited = [one for one in found if "waited 1 s for a node that can download it, and none could" in one.error]
+    assert len(waited) > 3
+    assert sum(lab.hits().values()) == 2 * (20 - len(waited))
+
+
+def _comes_meanwhile(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let another node be luckier, while this one pauses before it asks again."""
+
+    def pause(_seconds: float) -> None:
+        _artifact_cache.Cache(str(lab.cache), 0, 20, print).publish(soak.sha256(PACKED), "1.0", io.BytesIO(PACKED))
+
+    monkeypatch.setattr(_artifact_fetch, "time", types.SimpleNamespace(sleep=pause))
+
+
+def test_before_a_source_is_asked_again_the_cache_is(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.server.script[UP] = ["503", "ok"]
+    _comes_meanwhile(lab, monkeypatch)
+    assert lab.ok(lab.plain(), cache=str(lab.cache))["source"] == "cache"
+    assert lab.hits() == {UP: 1}
+
+
+def test_a_cache_in_which_no_failure_can_be_told_costs_nothing(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.server.script[UP] = ["503"]
+
+    def full(_self: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(_artifact_files.Staged, "commit", full)
+    assert "HTTP 503 (3 tries)" in lab.fails(lab.plain(), cache=str(lab.cache))
+    assert list(lab.cache.rglob("*.failed")) == []
+
+
+def test_what_will_not_pass_is_told_to_nobody(lab: Lab) -> None:
+    lab.server.script[UP] = ["404"]
+    assert "HTTP 404" in lab.fails(lab.plain(), cache=str(lab.cache))
+    assert list(lab.cache.rglob("*.failed")) == []
+
+
 def test_a_second_run_on_the_node_waits_for_the_first(lab: Lab) -> None:
     lab.server.script[UP] = ["slow"]
     results: list[Any] = []
@@ -961,8 +1035,3 @@ def test_full_and_read_only_disks(tmp_path: Path) -> None:
         assert line in said
     assert said.count("No space left on device") == 4
     assert "cache read-only: error=''" in said
-
-
-def test_lease_constants_bound_the_wait() -> None:
-    assert _artifact_cache.LONGEST_SLEEP <= 5
-    assert _artifact_model.Settings("/x").lease_ttl > 4 * _artifact_cache.LONGEST_SLEEP
