@@ -139,16 +139,17 @@ def _ensure(artifact: Artifact, settings: Settings, outcome: Outcome) -> None:
 
 def _refuse_half_a_pin(artifact: Artifact, receipt: Receipt | None) -> None:
     """Raise where the version was changed and its hash was not: what is installed would pass for the new version."""
-    if receipt and receipt.sha256 == artifact.sha256:
-        _refuse_hash_of(receipt.version, "which is installed", artifact)
+    if not receipt or receipt.sha256 != artifact.sha256 or not receipt.version or not artifact.version:
+        return
+    if receipt.version != artifact.version:
+        raise ArtifactError(_half_a_pin(receipt.version, "which is installed", artifact))
 
 
-def _refuse_hash_of(version: str, where: str, artifact: Artifact) -> None:
-    if version and artifact.version and version != artifact.version:
-        raise ArtifactError(
-            f"its {algorithm(artifact.sha256)} is that of version {version}, {where}; "
-            f"set {artifact.sha256_variable or 'sha256'} for version {artifact.version} too"
-        )
+def _half_a_pin(version: str, where: str, artifact: Artifact) -> str:
+    return (
+        f"its {algorithm(artifact.sha256)} is that of version {version}, {where}; "
+        f"set {artifact.sha256_variable or 'sha256'} for version {artifact.version} too"
+    )
 
 
 def _installed(artifact: Artifact, receipt: Receipt | None) -> Receipt | None:
@@ -190,28 +191,36 @@ def _obtain(artifact: Artifact, settings: Settings, outcome: Outcome, sink: file
         outcome.source, outcome.size = download(artifact, settings, sink)
         return
     cache = Cache(settings.cache, settings.cache_wait, settings.lease_ttl, outcome.warnings.append)
-    sha256, lease = artifact.sha256, None
+    sha256, version, lease = artifact.sha256, artifact.version, None
     try:
-        size, lease = cache.find_or_claim(sha256, sink)
+        size, lease = cache.find_or_claim(sha256, sink, version)
         if size is None:
-            source, size = download(artifact, settings, sink, lambda: cache.look(sha256, sink))
+            source, size = download(artifact, settings, sink, lambda: cache.look(sha256, sink, version))
             if source != "cache":
-                cache.publish(sha256, artifact.version, sink.file)
+                cache.publish(sha256, version, sink.file)
         else:
             source = "cache"
+        outcome.source, outcome.size = source, size
     except NoSourceError as error:
-        found = cache.look(sha256, sink)  # another node may have been luckier
+        # Another node may have been luckier. Where no source told that the version has other bytes, the hash decides.
+        found, known = cache.look(sha256, sink, version if error.other_bytes else ""), cache.versions(sha256)
+        told = bool(known and version) and version not in known
         if found is None:
             if lease and error.may_pass:
                 cache.tell_failure(sha256, str(error))
+            if told and error.other_bytes:
+                half = _half_a_pin(known[0], "which is in the cache", artifact)
+                raise ArtifactError(f"{error}; {half}") from error
             raise
-        source, size = "cache", found
+        if told:
+            outcome.warnings.append(
+                f"{artifact.label}: the cache has the file of its {algorithm(sha256)} as version {known[0]}; it was "
+                f"used, as no source could be asked: {error}"
+            )
+        outcome.source, outcome.size = "cache", found
     finally:
         if lease:
             lease.release()
-    if source == "cache":
-        _refuse_hash_of(cache.version(sha256), "which is in the cache", artifact)
-    outcome.source, outcome.size = source, size
 
 
 @contextlib.contextmanager

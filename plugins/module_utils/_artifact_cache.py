@@ -151,29 +151,29 @@ class Cache:
     def _failure(self, sha256: str) -> str:
         return os.path.join(os.path.dirname(self._entry(sha256)), f".{sha256}.failed")
 
-    def find_or_claim(self, sha256: str, sink: files.Sink) -> tuple[int | None, Lease | None]:
+    def find_or_claim(self, sha256: str, sink: files.Sink, version: str = "") -> tuple[int | None, Lease | None]:
         """Fill `sink` from the cache and return the size; or a lease to download it for all; or neither: go alone.
 
         Raise NoSourceError where others could not download it for as long as was waited.
         """
         try:
-            return self._find_or_claim(sha256, sink)
+            return self._find_or_claim(sha256, sink, version)
         except OSError as error:
             self._give_up(error, sha256)
             return None, None
 
-    def _find_or_claim(self, sha256: str, sink: files.Sink) -> tuple[int | None, Lease | None]:
+    def _find_or_claim(self, sha256: str, sink: files.Sink, version: str) -> tuple[int | None, Lease | None]:
         deadline = time.monotonic() + self._wait
         watch, pause = Watch(self._stem(sha256), self._ttl), FIRST_SLEEP
         met, reason = 1, ""
-        size = self._read(sha256, sink)
+        size = self._read(sha256, sink, version)
         path = watch.next_free() if size is None else None
         while size is None:
             lease = self._claim(path) if path else None
             if lease is not None:
                 with contextlib.ExitStack() as stack:
                     stack.callback(lease.release)
-                    size = self._read(sha256, sink)  # it may have come between the last look and the lease
+                    size = self._read(sha256, sink, version)  # it may have come between the last look and the lease
                     if size is None:
                         stack.pop_all()
                         return None, lease
@@ -195,7 +195,7 @@ class Cache:
             watch.sleep(min(pause, left))
             pause = min(pause * 2, LONGEST_SLEEP)
             path = watch.next_free()
-            size = self._read(sha256, sink) if path else None
+            size = self._read(sha256, sink, version) if path else None
         self._tidy(sha256)
         return size, None
 
@@ -222,21 +222,24 @@ class Cache:
                 return " ".join(file.read(4000).decode(errors="replace").split())
         return ""
 
-    def look(self, sha256: str, sink: files.Sink) -> int | None:
+    def look(self, sha256: str, sink: files.Sink, version: str = "") -> int | None:
         """Fill `sink` from the cache if the entry is there by now, and return its size; wait for nobody."""
         if not self._usable:
             return None
         try:
-            return self._read(sha256, sink)
+            return self._read(sha256, sink, version)
         except OSError as error:
             self._give_up(error, sha256)
             return None
 
-    def _read(self, sha256: str, sink: files.Sink) -> int | None:
-        """Copy the entry into `sink` and return its size, if it is there and its bytes are right."""
+    def _read(self, sha256: str, sink: files.Sink, version: str) -> int | None:
+        """Copy the entry into `sink` and return its size, if it is there, for this version, and its bytes are right."""
         path = self._entry(sha256)
         try:
             with files.open_regular(path) as file:
+                known = self.versions(sha256) if version else []
+                if known and version not in known:
+                    return None
                 status = os.fstat(file.fileno())
                 sink.restart()
                 size, digest = files.copy(file, sink.write, algorithm(sha256))
@@ -251,13 +254,13 @@ class Cache:
             os.unlink(path)
         return None
 
-    def version(self, sha256: str) -> str:
-        """Return the version for which an entry was downloaded; empty where that is not known."""
+    def versions(self, sha256: str) -> list[str]:
+        """Return the versions as which a source delivered an entry; empty where that is not known."""
         try:
             with files.open_regular(f"{self._entry(sha256)}.version") as file:
-                return file.read(200).decode(errors="replace")
+                return file.read(4000).decode(errors="replace").splitlines()
         except OSError:
-            return ""
+            return []
 
     def publish(self, sha256: str, version: str, source: IO[bytes]) -> None:
         """Put verified bytes into the cache, for all; a full or read-only cache is worth a warning and no more."""
@@ -265,18 +268,23 @@ class Cache:
             return
         entry = self._entry(sha256)
         try:
+            known = self.versions(sha256)
+            if version and version not in known:
+                self._write(f"{entry}.version", io.BytesIO("\n".join([version, *known]).encode()))
             if not os.path.exists(entry):
-                for path, content in ((f"{entry}.version", io.BytesIO(version.encode())), (entry, source)):
-                    with files.Staged(path) as staged:
-                        files.copy(content, staged.file.write)
-                        staged.settle(0o644)
-                        staged.commit()
+                self._write(entry, source)
         except OSError as error:
             self._give_up(error, sha256)
         else:
             self._tidy(sha256)
         finally:
             source.seek(0)
+
+    def _write(self, path: str, content: IO[bytes]) -> None:
+        with files.Staged(path) as staged:
+            files.copy(content, staged.file.write)
+            staged.settle(0o644)
+            staged.commit()
 
     def _tidy(self, sha256: str) -> None:
         """Remove what an entry has no more use for: leases, why there was none, and temporary files of the dead."""

@@ -226,12 +226,39 @@ def test_a_new_version_with_the_old_hash_is_half_a_pin(lab: Lab) -> None:
 
 def test_a_new_version_with_the_hash_of_a_cached_one_is_half_a_pin(lab: Lab) -> None:
     """On a node that has nothing yet, and whose cache has what another node has downloaded."""
+    lab.server.files["/up/pkg-2.0.tar.gz"] = b"version 2.0"
     lab.ok(lab.members(), cache=str(lab.cache))
     more = {"cache": str(lab.cache), "state_dir": str(lab.root / "another node")}
-    other = lab.members(version="2.0", sha256_variable="tool_sha256['x86_64']", dest=str(lab.root / "another"))
-    line = lab.fails(other, **more)
+    given = {"sha256_variable": "tool_sha256['x86_64']", "dest": str(lab.root / "another")}
+    half = {"version": "2.0", "url": lab.server.url("/up/pkg-2.0.tar.gz")}
+    line = lab.fails(lab.members(**given, **half), **more)
+    assert "11 bytes came with sha256" in line
     assert "its sha256 is that of version 1.0, which is in the cache; set tool_sha256['x86_64'] for version 2.0" in line
-    assert lab.ok({**other, "version": "1.0"}, **more)["source"] == "cache"
+    assert lab.ok(lab.members(**given), **more)["source"] == "cache"
+
+
+@pytest.mark.parametrize("stale", ["2.0", "1.", "", "\x00\x00", "2.0\n1.", "x" * 9000])
+def test_a_note_of_the_version_that_is_wrong_refuses_nothing(lab: Lab, stale: str) -> None:
+    """Such as one of a first pin whose version was wrong, or one that a crash has cut."""
+    lab.ok(lab.plain(), cache=str(lab.cache))
+    note = Path(f"{_entry(lab)}.version")
+    assert note.read_text() == "1.0"
+    note.write_text(stale)
+    lab.hits()
+    for number, (source, hits) in enumerate([("upstream" if stale else "cache", 1 if stale else 0), ("cache", 0)]):
+        again = lab.plain(dest=f"{lab.dest}/{number}", name=f"n{number}")
+        assert lab.ok(again, cache=str(lab.cache))["source"] == source
+        assert sum(lab.hits().values()) == hits
+    assert note.read_text().splitlines() == ["1.0", *stale[:4000].splitlines()][: None if stale else 0]
+
+
+@pytest.mark.parametrize(("upstream", "act"), [(False, "ok"), (True, "503"), (True, "404")])
+def test_where_no_source_tells_the_hash_decides_alone(lab: Lab, upstream: bool, act: str) -> None:
+    lab.ok(lab.plain(), cache=str(lab.cache))
+    Path(f"{_entry(lab)}.version").write_text("2.0")
+    lab.server.script[UP] = [act]
+    found = lab.ok(lab.plain(dest=f"{lab.dest}/again", name="again"), cache=str(lab.cache), upstream=upstream)
+    assert found["source"] == "cache"
 
 
 def test_a_tree_is_replaced_where_names_cannot_be_exchanged(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
