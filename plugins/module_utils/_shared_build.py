@@ -116,7 +116,7 @@ def _plan(request: Request, warnings: list[str]) -> Plan:
     current = roots.pointed_at(request.root)
     owner = _owner(request, current)
     links = _links(request, owner)
-    named = {link: roots.pointed_at(request.root, link) for link in links}
+    named = {link: current if link == roots.CURRENT else roots.pointed_at(request.root, link) for link in links}
     switch = {link: before for link, before in named.items() if before != survey.name}
     for link, before in switch.items() if survey.whole else ():
         survey = survey._replace(why=f"{os.path.join(request.root, link)} named {before or 'nothing'}")
@@ -385,7 +385,7 @@ def _look(request: Request, warnings: list[str]) -> tuple[Plan, str, str]:
         holder = None  # without locks there is nobody to wait for
     if holder is None:
         return plan, "", ""
-    plan = _plan(request, warnings)
+    plan = _plan(request, warnings) if request.wait else plan  # without a wait nothing can have changed
     if plan.survey.whole or not works_on:
         return plan, str(holder), ""
     if request.builder:

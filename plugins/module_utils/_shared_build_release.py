@@ -152,7 +152,7 @@ def survey(root: str, release: str, inputs: dict[str, Any], what: str) -> Survey
     while True:
         name = release if number == 1 else f"{release}.{number}"
         folder = os.path.join(root, name)
-        if not os.path.lexists(folder):
+        if name not in numbered:
             return Survey(name, False, why="; ".join(reasons) or f"{what} is not in {root} yet")
         manifest = manifest_of(folder)
         if not manifest or (manifest["release"] == release and plain(manifest["inputs"]) == wanted):

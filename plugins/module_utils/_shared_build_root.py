@@ -16,6 +16,7 @@ import errno
 import fcntl
 import json
 import os
+import random
 import secrets
 import shutil
 import time
@@ -27,7 +28,8 @@ from ansible_collections.pcluster.postboot.plugins.module_utils import _run
 LOCK, CURRENT = ".lock", "current"
 STAGE, BROKEN = ".stage-", ".broken-"
 MOUNTS = "/proc/self/mounts"
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # between two tries to take the lock
+LONGEST_LOOK, JITTER = 15.0, 0.3  # between two looks whether somebody has it, which a thousand nodes may take
 SWEEPS = 10
 _NO_FLOCK = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -89,8 +91,6 @@ def prepare(root: str) -> None:
 def pointed_at(root: str, link: str = CURRENT) -> str:
     """Return what a link names; nothing where there is none."""
     path = os.path.join(root, link)
-    if os.path.isdir(path) and not os.path.islink(path):
-        raise BuildError(f"{path} is a directory; needed is a symbolic link: move it away")
     try:
         return os.readlink(path)
     except FileNotFoundError:
@@ -98,7 +98,8 @@ def pointed_at(root: str, link: str = CURRENT) -> str:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        raise BuildError(f"{path} is a file; needed is a symbolic link: move it away") from error
+        found = "directory" if os.path.isdir(path) else "file"
+        raise BuildError(f"{path} is a {found}; needed is a symbolic link: move it away") from error
 
 
 def links_in(root: str) -> list[str]:
@@ -117,10 +118,13 @@ def set_aside_in(root: str) -> list[str]:
 
 def read_holder(root: str) -> Holder:
     """Return who has written the lock file last; a stranger where it can not be read."""
-    with open(os.path.join(root, LOCK), encoding="utf-8", errors="replace") as stream:
-        text = stream.read(4096)
+    with open(os.path.join(root, LOCK), "rb") as stream:
+        return _holder(stream.read(4096))
+
+
+def _holder(text: bytes) -> Holder:
     try:
-        told = json.loads(text)
+        told = json.loads(text.decode(errors="replace"))
         return Holder(str(told["node"]), int(told["pid"]), str(told["token"]), str(told["since"]))
     except (ValueError, KeyError, TypeError):
         return Holder()
@@ -165,23 +169,23 @@ def holder_now(root: str) -> Holder | None:
     except FileNotFoundError:
         return None
     try:
-        return None if _flock(root, descriptor, fcntl.LOCK_SH) else read_holder(root)
+        return None if _flock(root, descriptor, fcntl.LOCK_SH) else _holder(os.pread(descriptor, 4096, 0))
     finally:
         os.close(descriptor)
 
 
-def pauses() -> Iterator[float]:
-    """Yield how long to wait before each further look."""
+def pauses(longest: float) -> Iterator[float]:
+    """Yield how long to wait before each further look, so that not all nodes look at the same moments."""
     pause = SHORTEST_PAUSE
     while True:
-        yield pause
-        pause = min(pause * 1.5, LONGEST_PAUSE)
+        yield pause * random.uniform(1 - JITTER, 1 + JITTER)
+        pause = min(pause * 1.5, longest)
 
 
 def watch(root: str, seconds: float) -> tuple[Holder | None, bool]:
     """Wait while anybody holds the lock; return who still does, or who did at first, and which of the two it is."""
     until = time.monotonic() + seconds
-    pause = pauses()
+    pause = pauses(LONGEST_LOOK)
     first: Holder | None = None
     while True:
         holder = holder_now(root)
@@ -191,7 +195,7 @@ def watch(root: str, seconds: float) -> tuple[Holder | None, bool]:
             return holder, True
         first = first or holder
         _run.heartbeat()
-        time.sleep(next(pause))
+        time.sleep(min(next(pause), max(until - time.monotonic(), 0)))
 
 
 def _open_locked(root: str) -> int | None:
@@ -215,7 +219,7 @@ def take(root: str, release: str, seconds: float) -> tuple[Held, str]:
     require_flock(root)
     until = time.monotonic() + seconds
     waited = ""
-    for number, pause in enumerate(pauses()):
+    for number, pause in enumerate(pauses(LONGEST_PAUSE)):
         descriptor = _open_locked(root)
         if descriptor is not None:
             return Held(root, release, descriptor), waited

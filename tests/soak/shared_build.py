@@ -249,7 +249,7 @@ class Cluster:
         )
 
         _shared_build_steps.SCRATCH_DIR, _shared_build_steps.LOG_DIR = str(self.scratch), str(self.base / "log")
-        _shared_build_root.LONGEST_PAUSE = 0.05
+        _shared_build_root.LONGEST_PAUSE = _shared_build_root.LONGEST_LOOK = 0.05
         _shared_build_root.node_name = lambda: node
         try:
             return {**_shared_build.apply(self.request(version, flavour, **more))._asdict(), "error": "", "lost": False}

@@ -103,6 +103,21 @@ def test_who_gets_it(variables: Variables, kind: str, given: dict[str, Any], get
     assert variables(kind, **given)("nccl_enabled") is gets
 
 
+@pytest.mark.parametrize(("method", "within"), [("package", (14, 26)), ("source", (21, 39))])
+def test_nodes_that_wait_look_at_moments_of_their_own(
+    variables: Variables, method: str, within: tuple[int, int]
+) -> None:
+    def pause(node: str | None, **more: Any) -> int:
+        return int(variables("compute", facts={"node_name": node}, nccl_method=method, **more)("__nccl_pause"))
+
+    found = [pause(f"gpu-st-p5-{number}") for number in range(20)]
+    assert within[0] <= min(found) < max(found) <= within[1]
+    assert len(set(found)) > 5
+    assert found[:2] == [pause(f"gpu-st-p5-{number}") for number in range(2)]
+    assert pause(None) == pause(None)
+    assert [pause("one", nccl_wait=wait) for wait in (0, 10, "10")] == [10, 10, 10]
+
+
 # What is published
 
 
@@ -230,25 +245,26 @@ def test_why_a_node_has_none(variables: Variables) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "attempt", "goes_on"),
+    ("seen", "seconds", "goes_on"),
     [
-        ({"published": True}, 1, False),
-        ({"published": False, "building": ""}, 60, True),
-        ({"published": False, "building": ""}, 61, False),
-        ({"msg": "the file system is not there"}, 60, True),
-        ({"msg": "the file system is not there"}, 61, False),
-        ({"published": False, "building": "ip-10-0-0-6 (pid 17)"}, 2000, True),
+        ({"published": True}, 0, False),
+        ({"published": False, "building": ""}, 600, True),
+        ({"published": False, "building": ""}, 630, False),
+        ({"msg": "the file system is not there"}, 600, True),
+        ({"msg": "the file system is not there"}, 630, False),
+        ({"published": False, "building": "ip-10-0-0-6 (pid 17)"}, 20000, True),
     ],
 )
 def test_who_is_seen_building_is_waited_for(
-    variables: Variables, repo: Path, seen: dict[str, Any], attempt: int, goes_on: bool
+    variables: Variables, repo: Path, seen: dict[str, Any], seconds: int, goes_on: bool
 ) -> None:
     block = yaml.safe_load((repo / "roles/nccl/tasks/configure.yml").read_text())[0]["block"]
     (task,) = [task for task in block if "until" in task]
-    play = {"ansible_play_hosts_all": [], "__nccl_seen": {**seen, "attempts": attempt}}
+    pause = int(variables("compute", 8)(task["delay"].strip("{} ")))
+    play = {"ansible_play_hosts_all": [], "__nccl_seen": {**seen, "attempts": max(seconds // pause, 1)}}
     value = variables("compute", 8, common_phase="later", **play)
     assert value(task["until"].strip()) is not goes_on
-    assert int(value(task["retries"].strip("{} "))) * int(value(task["delay"].strip("{} "))) == 21600
+    assert 21600 - pause < int(value(task["retries"].strip("{} "))) * pause <= 21600
     boot = variables("compute", 8, common_phase="boot", **play)
     assert int(boot(task["retries"].strip("{} "))) == 0
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import errno
 import fcntl
@@ -13,6 +14,7 @@ import os
 import signal
 import subprocess
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -122,6 +124,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Callable[..
     monkeypatch.setattr(_shared_build_steps, "LOG_DIR", str(tmp_path / "log"))
     monkeypatch.setattr(_shared_build_root, "node_name", lambda: "head")
     monkeypatch.setattr(_shared_build_root, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(_shared_build_root, "LONGEST_LOOK", 0.05)
     monkeypatch.setattr(shared_build.AnsibleModule, "warn", lambda _self, text: lab.warnings.append(text))
     monkeypatch.setattr(os, "umask", lambda _mode: 0)  # that of pytest stays
     return lab
@@ -434,6 +437,56 @@ def test_others_wait_and_say_for_whom(lab: Lab, cluster: Any, monkeypatch: pytes
         assert answer["published"]
         assert (answer["waited_for"], answer["building"]) == (f"head (pid {builder.pid})", "")
     assert cluster.builds() == 1
+
+
+@pytest.mark.parametrize("building", [False, True])
+@pytest.mark.parametrize("older", [False, True])
+def test_a_look_of_a_node_that_waits_asks_the_file_system_four_times(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, building: bool, older: bool
+) -> None:
+    """What is in the directory, what `current` names, the lock's file, and whether anybody has the lock."""
+    if older:
+        lab.publish("1")
+    else:
+        lab.root.mkdir()
+        (lab.root / ".lock").touch()
+    asked: list[str] = []
+
+    def counting(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(first: Any, *rest: Any, **more: Any) -> Any:
+            if name == "flock" or str(first).startswith(str(lab.root)):
+                asked.append(name)
+            return real(first, *rest, **more)
+
+        return call
+
+    held = os.open(lab.root / ".lock", os.O_RDWR)
+    if building:
+        fcntl.flock(held, fcntl.LOCK_EX)
+    with monkeypatch.context() as patches:
+        for place, names in (
+            (os, ("open", "stat", "lstat", "listdir", "scandir", "readlink", "mkdir")),
+            (builtins, ("open",)),
+            (fcntl, ("flock",)),
+        ):
+            for name in names:
+                patches.setattr(place, name, counting(name, getattr(place, name)))
+        told = lab.look(builder=False, wait=0)
+    os.close(held)
+    assert (told["published"], bool(told["building"])) == (False, building)
+    assert asked == ["listdir", "readlink", "open", "flock"]
+
+
+def test_who_waits_for_a_build_looks_seldom_and_at_moments_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(_shared_build_root, "holder_now", lambda _root: _shared_build_root.Holder("head", 1))
+    clock = types.SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append)
+    monkeypatch.setattr(_shared_build_root, "time", clock)
+    assert _shared_build_root.watch("/fsx/nccl", 3600)[1]
+    assert len(slept) < 300
+    late = slept[30:-1]
+    assert 10.5 <= min(late) < 12
+    assert 18 < max(late) <= 19.5
 
 
 def _append(path: Path) -> None:
