@@ -18,7 +18,7 @@ NODE_ENV := env PATH=$(CURDIR)/.venv/node/bin:$(PATH) ANSIBLE_COLLECTIONS_PATH=$
 PYTEST := python -m pytest --numprocesses=2 --dist=loadfile
 SANDBOX := $(RUN) python $(SCENARIO)/sandbox.py
 # Benchmarks that need no sandbox: tests/bench/<name>.py
-SIMULATED := inventory containers metrics dashboards downloads push verify fleet
+SIMULATED := inventory containers cloudwatch metrics dashboards downloads push verify fleet
 
 help:  ## Show what there is
 	@awk -F ':.*##' '/^[a-z-]+:.*##/ { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -149,10 +149,12 @@ def fit(wanted: Wanted, others: Mapping[str, Any], version: str, host: str, whos
     plugins = _plugins(wanted, efa, rollup)
     if plugins:
         config["metrics"] = {"metrics_collected": plugins}
-    if plugins and rollup:
+    if plugins and not metrics:
         # EFA's metrics take no other dimensions.
         by_node = [sorted([*wanted.dimensions, "InstanceId"]), *([["InstanceId"]] if efa else [])]
-        config["metrics"]["aggregation_dimensions"] = by_node
+        # Without any dimension, each metric once for all nodes of the namespace: a search finds 500 series at most, so
+        # that a sum over one is wrong for many nodes.
+        config["metrics"]["aggregation_dimensions"] = [*(by_node if rollup else []), []]
     log_group = wanted.log_group or _log_group(others)
     if wanted.logs and not log_group:
         left_out.append("logs: no log group is known (cloudwatch_agent_log_group)")

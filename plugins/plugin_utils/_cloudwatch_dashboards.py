@@ -3,7 +3,8 @@
 """CloudWatch dashboards of a cluster, made of what its nodes' agents send.
 
 Nodes come and go, so a widget searches for its metrics: by their namespace, and by the exact set of their dimensions,
-which follows from how the agent was configured.
+which follows from how the agent was configured. A search finds 500 series at most, those of nodes that were replaced
+in the last two weeks among them: so what is told of all nodes is no search, but the series that all agents send into.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from ansible_collections.pcluster.postboot.plugins.module_utils import _cloudwat
 from ansible_collections.pcluster.postboot.plugins.module_utils._cloudwatch_config import DEFAULT_NAMESPACE
 
 WIDTH = 24
-MOST = 50  # lines of a graph; a search returns 500 at most
+MOST = 50  # lines of a graph
+FOUND = 500  # series that a search finds at most, https://docs.aws.amazon.com/cdk SearchExpressionProps
 SUFFIXES = {"default": "", "advanced": "-Advanced", "efa": "-EFA"}
 # Which of the agents' metrics a dashboard shows.
 SHOWN = {"default": ("host", "gpu", "efa"), "advanced": ("host", "gpu"), "efa": ("efa",)}
@@ -53,7 +55,7 @@ class Line(NamedTuple):
     kind: str = "compute"
     stat: str = "Average"
     label: str = "${PROP('Dim.NodeName')}"
-    whole: bool = False  # one line for all nodes together
+    whole: bool = False  # one line for all nodes together, from the series that has no dimensions
     rate: bool = False  # a count, shown for a second
 
 
@@ -97,7 +99,17 @@ class Builder:
         if "ClusterName" in dimensions:
             words += [f'ClusterName="{self.cluster.name}"', f'NodeType="{line.kind}"']
         found = f"SEARCH('{' '.join(words)}', '{line.stat}', {self.cluster.interval})"
-        return f"SUM({found})" if line.whole else f"SORT({found}, AVG, DESC, {MOST})"
+        return f"SORT({found}, AVG, DESC, {MOST})"
+
+    def whole(self, line: Line, number: int) -> list[Any]:
+        """Return one line for all nodes: every agent sends into the series without dimensions, once in an interval."""
+        name = keys.metric_name(line.plugin, line.metric)
+        shown: dict[str, Any] = {"stat": line.stat, "id": f"m{number}", "label": line.label}
+        if not line.rate:
+            return [[self.cluster.namespace, name, shown]]
+        # Not the interval: where months are shown, CloudWatch takes a longer period, and a sum grows with it.
+        rate = {"expression": f"m{number}/PERIOD(m{number})", "id": f"r{number}", "label": line.label}
+        return [[self.cluster.namespace, name, {**shown, "visible": False}], [rate]]
 
     def place(self, kind: str, width: int, height: int, properties: dict[str, Any]) -> None:
         """Add a widget, in a new row where this one is full."""
@@ -124,9 +136,18 @@ class Builder:
         self.row()
 
     def title(self, kind: str, text: str, more: str = "") -> None:
-        """Add the heading of the dashboard, and what it lacks."""
+        """Add the heading of the dashboard, how many nodes its graphs can show, and what it lacks."""
         lacks = ", ".join(f"`{name}`" for name in SHOWN[kind] if name not in self.cluster.metrics)
-        lines = [f"# {text}", more, f"Not measured (`cloudwatch_agent_metrics`): {lacks}." if lacks else ""]
+        limit = (
+            f"Graphs with a line for each node show the highest {MOST} of the {FOUND} series that CloudWatch finds at "
+            "most, nodes replaced in the last two weeks included; graphs of the whole cluster are of all nodes."
+        )
+        lines = [
+            f"# {text}",
+            more,
+            limit if any(name in self.cluster.metrics for name in SHOWN[kind]) else "",
+            f"Not measured (`cloudwatch_agent_metrics`): {lacks}." if lacks else "",
+        ]
         lines = [line for line in lines if line]
         self.text("\n".join(lines), len(lines))
 
@@ -138,6 +159,9 @@ class Builder:
         """Add a graph of what is measured of these; none where nothing is."""
         metrics: list[Any] = []
         for number, line in enumerate([one for one in lines if self.measures(one.plugin, one.metric)], 1):
+            if line.whole:
+                metrics += self.whole(line, number)
+                continue
             shown: dict[str, Any] = {"expression": self.search(line), "id": f"e{number}", "label": line.label}
             if line.rate:
                 metrics.append([{**shown, "visible": False}])
@@ -187,6 +211,10 @@ def _default(b: Builder) -> None:
     disk = Line("disk", "used_percent", label="${PROP('Dim.NodeName')} ${PROP('Dim.path')}")
     b.graph("Disks in use", disk, unit="%", most=100)
     if "gpu" in c.metrics:
+        b.heading("GPUs of the whole cluster")
+        stats = (("Average", "average"), ("Minimum", "lowest"), ("Maximum", "highest"))
+        every = [Line("nvidia_gpu", "utilization_gpu", stat=stat, label=label, whole=True) for stat, label in stats]
+        b.graph("Utilization", *every, unit="%", most=100, width=WIDTH)
         b.heading("GPUs, by node")
         b.graph("Utilization", Line("nvidia_gpu", "utilization_gpu"), unit="%", most=100)
         b.graph("Memory in use", Line("nvidia_gpu", "memory_used"), unit="MiB")

@@ -125,6 +125,12 @@ def test_devices_of_a_node_count_as_one() -> None:
     }
 
 
+def test_each_metric_is_there_once_for_all_nodes() -> None:
+    """Every agent sends into the series without dimensions, of which the dashboards make sums."""
+    names = ("efa_tx_bytes", "nvidia_smi_utilization_gpu", "cpu_usage_active")
+    wait(lambda: {("ParallelCluster/main", name, ()) for name in names} <= metrics(Namespace="ParallelCluster/main"))
+
+
 def test_a_heads_alarms_find_what_they_look_for() -> None:
     head = (("InstanceId", instance("head")),)
     found = metrics(Namespace="CWAgent")
@@ -271,6 +277,7 @@ def test_dashboards_show_what_has_arrived(play: Play) -> None:
     }
     known = {(namespace, metric, tuple(key for key, _value in one)) for namespace, metric, one in metrics()}
     for title, body in bodies.items():
+        assert "SUM(" not in body, title
         searches = re.findall(r"SEARCH\('\{([^}]*)\} MetricName=\"(\w+)\"", body.replace('\\"', '"'))
         assert searches, title
         for schema, metric in searches:

@@ -184,8 +184,8 @@ def test_devices_count_together_unless_told_otherwise(node: Node) -> None:
     together = node(gpus=8, efa=32)["config"]["metrics"]
     assert together["namespace"] == "ParallelCluster/alpha"
     assert together["append_dimensions"] == {"InstanceId": "${aws:InstanceId}"}
-    # EFA's own have no dimension but the instance.
-    assert together["aggregation_dimensions"] == [["ClusterName", "InstanceId", "NodeType"], ["InstanceId"]]
+    # EFA's own have no dimension but the instance; without any, a metric is of all nodes.
+    assert together["aggregation_dimensions"] == [["ClusterName", "InstanceId", "NodeType"], ["InstanceId"], []]
     parts = together["metrics_collected"]
     # The agent puts nvidia_smi_ before it, and would do so twice.
     assert parts["nvidia_gpu"]["drop_original_metrics"] == ["utilization_gpu"]
@@ -193,14 +193,14 @@ def test_devices_count_together_unless_told_otherwise(node: Node) -> None:
     assert "append_dimensions" not in parts["efa"]
     assert "drop_original_metrics" not in parts["disk"]
     each = node(gpus=8, efa=32, per_device=True)["config"]["metrics"]
-    assert "aggregation_dimensions" not in each
+    assert each["aggregation_dimensions"] == [[]]
     assert not any("drop_original_metrics" in part for part in plugins({"metrics": each}).values())
 
 
 def test_a_node_without_devices_has_no_metrics_of_them(node: Node) -> None:
     metrics = node()["config"]["metrics"]
     assert sorted(metrics["metrics_collected"]) == ["cpu", "disk", "mem"]
-    assert metrics["aggregation_dimensions"] == [["ClusterName", "InstanceId", "NodeType"]]
+    assert metrics["aggregation_dimensions"] == [["ClusterName", "InstanceId", "NodeType"], []]
 
 
 def test_a_head_nodes_own_metrics_stay_where_its_alarms_look(node: Node) -> None:
@@ -261,7 +261,7 @@ def test_an_old_agent_knows_no_efa(node: Node) -> None:
     result = node(efa=32)
     assert result["left_out"] == ["efa: it needs agent 1.300068.0, this is 1.300067.0b1500"]
     assert "efa" not in plugins(result["config"])
-    assert result["config"]["metrics"]["aggregation_dimensions"] == [["ClusterName", "InstanceId", "NodeType"]]
+    assert result["config"]["metrics"]["aggregation_dimensions"] == [["ClusterName", "InstanceId", "NodeType"], []]
 
 
 @pytest.mark.parametrize("how", [{"state": "absent"}, {"metrics": [], "logs": []}])

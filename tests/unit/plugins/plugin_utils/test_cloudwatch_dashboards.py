@@ -84,9 +84,12 @@ def sent(per_device: bool) -> set[Found]:
 
 
 def searched(body: dict[str, Any]) -> set[Found]:
+    """What a dashboard looks for, by a search or by the name of a metric; not what AWS' own services send."""
     found = set()
     for widget in body["widgets"]:
         for metric in widget["properties"].get("metrics", []):
+            if isinstance(metric[0], str) and metric[0] == CLUSTER.namespace:
+                found.add((metric[0], metric[1], tuple(metric[2:-1:2])))
             expression = metric[-1].get("expression", "") if isinstance(metric[-1], dict) else ""
             for schema, name in re.findall(r"SEARCH\('\{([^}]*)\} MetricName=\"(\w+)\"", expression):
                 namespace, *names = schema.split(",")
@@ -107,6 +110,26 @@ def test_every_search_is_for_what_an_agent_sends(per_device: bool) -> None:
     names = {keys.metric_name(plugin, one) for plugin, m in CLUSTER.measurements.items() for one in m}
     names |= set(DEFAULTS["cloudwatch_agent_scrapes"][0]["metrics"])
     assert {name for _namespace, name, _dimensions in everything} == names
+
+
+@pytest.mark.parametrize("per_device", [False, True])
+def test_what_is_told_of_all_nodes_is_no_search(per_device: bool) -> None:
+    """A search finds 500 series, and those of nodes that are gone; tests/bench/cloudwatch.py counts what that means."""
+    cluster = CLUSTER._replace(per_device=per_device)
+    for kind in dashboards.SUFFIXES:
+        body = dashboards.build(cluster, kind)
+        assert "SUM(" not in json.dumps(body)
+        for widget in body["widgets"]:
+            text = json.dumps(widget["properties"])
+            # Only the 50 highest of what was found are drawn.
+            assert text.count("SEARCH(") == text.count("SORT(SEARCH("), widget["properties"]["title"]
+        told = body["widgets"][0]["properties"]["markdown"]
+        assert "the highest 50 of the 500 series that CloudWatch finds at most" in told
+    traffic = next(one for one in dashboards.build(cluster, "efa")["widgets"] if one["type"] == "metric")
+    assert traffic["properties"]["metrics"][:2] == [
+        ["ParallelCluster/alpha", "efa_tx_bytes", {"stat": "Sum", "id": "m1", "label": "sent", "visible": False}],
+        [{"expression": "m1/PERIOD(m1)", "id": "r1", "label": "sent"}],
+    ]
 
 
 @pytest.mark.parametrize("kind", list(dashboards.SUFFIXES))
