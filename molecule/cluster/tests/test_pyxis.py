@@ -158,6 +158,79 @@ def test_sbatch(on: On, image: str) -> None:
         host.run("rm -f /home/alice/test-pyxis.*")
 
 
+@pytest.fixture
+def mounting(builder: Host) -> Iterator[None]:
+    """Every job has images mounted, for as long as a test runs. Whatever lies beside the entry is read by every job."""
+    before = builder.file(ENTRY).content_string
+    replace = f"cat > {STORE}/aside.conf && chmod 644 {STORE}/aside.conf && mv {STORE}/aside.conf {ENTRY}"
+    builder.check_output(f"sed '/^required/s/$/ use_squashfuse=1/' {ENTRY} | ({replace})")
+    yield
+    builder.check_output(f"printf %s | ({replace})", before)
+
+
+# In the container: say what it is, write into it, and wait until somebody has looked from outside.
+STEP = "cat /etc/os-release && echo x > /written && : > /share/started && until [ -e /share/end ]; do sleep 0.2; done"
+LOOK = """#!/bin/sh
+mkdir {folder} && cd {folder}
+srun --container-image={image} {option} --container-mounts={folder}:/share sh -c '{step}' &
+until [ -e started ]; do sleep 0.2; kill -0 $! || exit 1; done
+echo "unpacked: $(enroot list | grep -c ^pyxis_)"
+echo "mounted: $(pgrep -u alice -f -c '^squashfuse .*{image}')"
+touch end && wait $!
+"""
+
+
+def looks(on: On, image: str, option: str = "") -> list[str]:
+    """Run a container on a node as alice; return what it said, and what was there of it while it ran."""
+    folder = "/home/alice/test-pyxis-look"
+    script = LOOK.format(folder=folder, image=image, option=option, step=STEP)
+    try:
+        submit = "cat > test-pyxis.sh && sbatch --wait --nodelist=cpu-st-c5-1 --output=test-pyxis.out test-pyxis.sh"
+        done = on("login").run(
+            f"printf %s | timeout 60 su - alice -c '{submit}'; cat /home/alice/test-pyxis.out", script
+        )
+        return str(done.stdout).splitlines()[1:]  # after what sbatch says
+    finally:
+        on("login").run(f"rm -rf {folder} /home/alice/test-pyxis.*")
+        on("cpu-st-c5-1").run("su - alice -c 'enroot list | grep ^pyxis_ | xargs --no-run-if-empty enroot remove -f'")
+
+
+def test_an_image_is_unpacked_on_the_node_before_it_starts(on: On, image: str) -> None:
+    assert sorted(looks(on, image)) == [INSIDE, "mounted: 0", "unpacked: 1"]
+
+
+@pytest.mark.usefixtures("mounting")
+def test_an_image_is_mounted_where_that_is_asked_for(on: On, image: str) -> None:
+    assert sorted(looks(on, image)) == [INSIDE, "mounted: 1", "unpacked: 0"]
+    # What mounts it ends with the step.
+    wait("the end of squashfuse", lambda: on("cpu-st-c5-1").run("pgrep -u alice -x squashfuse").rc == 1, 10)
+
+
+@pytest.mark.usefixtures("mounting")
+def test_a_named_container_is_unpacked_all_the_same(on: On, image: str) -> None:
+    assert sorted(looks(on, image, "--container-name=kept")) == [INSIDE, "mounted: 0", "unpacked: 1"]
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("mended")
+def test_images_are_mounted_by_an_option_where_a_node_can(on: On, builder: Host, play: Play, image: str) -> None:
+    mounting = ("-e", '{"pyxis_options": {"use_squashfuse": true}}')
+    done = play(*ONE, *mounting)
+    assert done.returncode == 0, done.stdout
+    assert builder.file(ENTRY).content_string.split()[-1] == "use_squashfuse=1"
+    assert sorted(looks(on, image)) == [INSIDE, "mounted: 1", "unpacked: 0"]
+    assert ", 0 changed, 0 failed" in play(*ONE, *mounting).stdout
+    # Amazon Linux has no squashfuse.
+    before = on("el-head").check_output(f"ls -lR --full-time {STORE} {ENTRY}")
+    done = play("--tags", "pyxis", "--limit", "el-head", *mounting)
+    assert done.returncode != 0
+    assert (
+        "pyxis_options has use_squashfuse, and this node has no squashfuse, with which images are mounted"
+        in " ".join(done.stdout.split())
+    )
+    assert on("el-head").check_output(f"ls -lR --full-time {STORE} {ENTRY}") == before
+
+
 def test_a_container_that_does_not_start_runs_nothing_on_the_host(on: On) -> None:
     done = as_user(on("login"), "alice", "srun --container-image=/fsx/containers/none.sqsh cat /etc/os-release")
     assert done.rc != 0

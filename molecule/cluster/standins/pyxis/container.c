@@ -31,6 +31,8 @@ static struct job *job;
 static struct {
 	char *name, *image_file;
 	bool exists, runs, temporary, imported;
+	/* It is started from its image, which is mounted: nothing is unpacked. */
+	bool direct;
 	/* What was found wrong too early to reach srun. */
 	bool failed;
 } container;
@@ -192,7 +194,11 @@ container_choose(void)
 		container.temporary = true;
 	}
 	if (!container.exists) {
-		if (*options.image == '/' || *options.image == '.')
+		bool is_file = *options.image == '/' || *options.image == '.';
+
+		/* What lasts longer than the step, or is saved, has to be unpacked; and what Enroot imports is. */
+		container.direct = config->use_squashfuse && container.temporary && options.save == NULL && (is_file || config->importer != NULL);
+		if (is_file)
 			container.image_file = strdup(options.image);
 		else if (config->importer == NULL && (!config->use_enroot_load || strncmp(options.image, "dockerd://", 10) == 0)) {
 			container.imported = true;
@@ -253,10 +259,20 @@ import_image(void)
 static int
 create(void)
 {
+	bool is_file = *options.image == '/' || *options.image == '.';
 	int failed = 0;
 
-	if (*options.image != '/' && *options.image != '.')
+	if (container.direct && is_file) {
+		slurm_info(MESSAGE "skipping container creation (squashfuse enabled)");
+		return 0;
+	}
+	if (!is_file)
 		failed = import_image();
+	if (!failed && container.direct) {
+		/* The importer keeps the image until the step has ended. */
+		slurm_info(MESSAGE "using importer squashfs directly: %s", container.image_file);
+		return 0;
+	}
 	if (!failed && container.image_file != NULL) {
 		slurm_info(MESSAGE "creating container filesystem: %s", container.name);
 		failed = enroot((char *const[]){"enroot", "create", "--name", container.name, container.image_file, NULL});
@@ -336,18 +352,18 @@ write_configuration(void)
 static pid_t
 start(void)
 {
-	char *path;
+	char *path, *target = container.direct ? container.image_file : container.name;
 	pid_t process = -1;
 	int status = 0;
 
-	slurm_info(MESSAGE "starting container: %s", container.name);
+	slurm_info(MESSAGE "starting container%s: %s", container.direct ? " from squashfs" : "", target);
 	path = write_configuration();
 	if (path == NULL) {
 		slurm_error(MESSAGE "couldn't create enroot start configuration script");
 		return -1;
 	}
 	process = run(&job->owner, set_environment,
-	    (char *const[]){"enroot", "start", "--conf", path, container.name, "sh", "-c", "kill -STOP $$ ; exit 0", NULL});
+	    (char *const[]){"enroot", "start", "--conf", path, target, "sh", "-c", "kill -STOP $$ ; exit 0", NULL});
 	if (process < 0)
 		slurm_error(MESSAGE "failed to start container");
 	else if (waitpid(process, &status, WUNTRACED) < 0)
@@ -387,6 +403,8 @@ start_once(void)
 		if (!container.exists && create() < 0)
 			goto end;
 		shared->holder = start();
+		if (shared->holder < 0 && container.direct)
+			release_import();
 		if (!container.runs)
 			shared->inside = shared->holder;
 	}
@@ -529,8 +547,8 @@ container_enter(spank_t spank)
 		slurm_error(MESSAGE "seccomp filter failed: %s", strerror(errno));
 		return -1;
 	}
-	/* The tasks keep the namespaces alive now. */
-	if (atomic_fetch_add(&shared->started, 1) == job->local_tasks - 1 && kill(shared->holder, SIGCONT) < 0) {
+	/* The tasks keep the namespaces alive now. The processes that mount an image end with the one that started them. */
+	if (atomic_fetch_add(&shared->started, 1) == job->local_tasks - 1 && !container.direct && kill(shared->holder, SIGCONT) < 0) {
 		slurm_error(MESSAGE "couldn't send SIGCONT to container process: %s", strerror(errno));
 		return -1;
 	}
@@ -566,7 +584,7 @@ container_leave(void)
 	if (container.imported)
 		unlink(container.image_file);
 	release_import();
-	if (container.temporary) {
+	if (container.temporary && !container.direct) {
 		slurm_info(MESSAGE "removing container filesystem: %s", container.name);
 		if (enroot((char *const[]){"enroot", "remove", "-f", container.name, NULL}) < 0)
 			slurm_info(MESSAGE "failed to remove container filesystem: %s", container.name);

@@ -168,11 +168,8 @@ runtime::run_container() {  # rootfs rc config mounts environment [COMMAND] [ARG
   shift 5
   printf 'tmpfs %s tmpfs x-create=dir,mode=700,slave\n' "$ENROOT_RUNTIME_PATH" | enroot-mount -
   if [ -f "$rootfs" ]; then
-    # Upstream mounts it with FUSE and lays a tmpfs over that.
-    common::checkcmd squashfuse
-    unsquashfs -q -no-progress -user-xattrs -d "$ENROOT_RUNTIME_PATH/overlay" "$rootfs" > /dev/null || common::err "Failed to mount: $rootfs"
+    runtime::mount_image "$rootfs" "$ENROOT_RUNTIME_PATH/overlay"
     rootfs=$ENROOT_RUNTIME_PATH/overlay
-    common::fixperms "$rootfs"
   fi
   printf '%s %s none bind,nosuid,nodev,slave\n' "$rootfs" "$rootfs" | enroot-mount -
   (
@@ -201,6 +198,48 @@ runtime::run_container() {  # rootfs rc config mounts environment [COMMAND] [ARG
   [ -z "${ENROOT_LOGIN_SHELL-}" ] || options+=(--login)
   [ ! -f "$rc_file" ] || options+=(--rcfile "$rc_file")
   exec enroot-switchroot "${options[@]}" --envfile "$environ_file" "$rootfs" "$@"
+}
+
+# Mounts an image, with memory over it for what the container writes.
+runtime::mount_image() {  # image directory
+  local code=0
+  common::checkcmd squashfuse mountpoint
+  [ -n "${ENROOT_NATIVE_OVERLAYFS-}" ] || common::checkcmd fuse-overlayfs
+  mkdir -p "$2"/{lower,upper,work}
+  # What serves the mounts is a process group whose leader stops. Once this process, the container, has ended, nobody is left who could wake it up: the kernel
+  # hangs up on such a group.
+  set -m
+  runtime::serve_image "$@" > /dev/null 2> "$ENROOT_RUNTIME_PATH/fuse" &
+  wait "$!" > /dev/null 2>&1 || code=$?
+  set +m
+  if ((code != 128 + $(kill -l STOP))); then
+    common::log WARN "$(< "$ENROOT_RUNTIME_PATH/fuse")"
+    common::err "Failed to mount: $1"
+  fi
+  disown "$!" 2> /dev/null
+}
+
+runtime::serve_image() {  # image directory
+  trap 'kill -KILL 0 2> /dev/null' EXIT
+  squashfuse -f -o "uid=$EUID,gid=$(stat -c %g "/proc/$BASHPID")" "$1" "$2/lower" &
+  runtime::await_mount "$!" "$2/lower"
+  if [ -n "${ENROOT_NATIVE_OVERLAYFS-}" ]; then
+    printf 'overlay %s overlay lowerdir=%s,upperdir=%s,workdir=%s,xino=off\n' "$2" "$2/lower" "$2/upper" "$2/work" | enroot-mount -
+  else
+    FUSE_OVERLAYFS_DISABLE_OVL_WHITEOUT=y fuse-overlayfs -f -o "lowerdir=$2/lower,upperdir=$2/upper,workdir=$2/work" "$2" &
+    runtime::await_mount "$!" "$2"
+  fi
+  kill -STOP "$BASHPID"
+}
+
+runtime::await_mount() {  # pid directory
+  local looks
+  for ((looks = 0; looks < 100; looks++)); do
+    mountpoint -q "$2" && return
+    kill -0 "$1" 2> /dev/null || break
+    sleep .001
+  done
+  exit 1
 }
 
 # Files that the host and then the user has for all containers.
