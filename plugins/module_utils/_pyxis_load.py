@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -69,6 +70,20 @@ def version_of(plugin: str) -> str:
     except OSError:
         return ""
     return found[1].decode() if found else ""
+
+
+def missing_mounters() -> list[str]:
+    """Return what Enroot mounts images with and this node has not; nothing where there is no Enroot, nor any container.
+
+    From 4.1 on Enroot knows a variable for the kernel's own overlay, which it uses unless told otherwise.
+    """
+    enroot = shutil.which("enroot")
+    if enroot is None:
+        return []
+    with open(enroot, "rb") as stream:
+        native = b"ENROOT_NATIVE_OVERLAYFS" in stream.read()
+    wanted = ("squashfuse",) if native else ("squashfuse", "fuse-overlayfs")
+    return [name for name in wanted if shutil.which(name) is None]
 
 
 def complaint(prefix: str, program: str, conf: str) -> tuple[str, str]:

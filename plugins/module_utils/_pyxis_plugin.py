@@ -19,6 +19,7 @@ import tempfile
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _pyxis_load as load
+from ansible_collections.pcluster.postboot.plugins.module_utils._pyxis_plugstack import knows
 
 MANIFEST = "manifest.json"
 BUILD_TIMEOUT = 600
@@ -43,6 +44,7 @@ class Request(NamedTuple):
     build: str = "auto"
     places: tuple[str, ...] = ()
     source: str | None = None
+    squashfuse: bool = False
     check: bool = False
 
 
@@ -256,6 +258,23 @@ def _build(request: Request, source: str, folder: str) -> str:
     return plugin
 
 
+def _require_mounters() -> None:
+    missing = load.missing_mounters()
+    if missing:
+        raise PluginError(
+            f"pyxis_options has use_squashfuse, and this node has no {' and no '.join(missing)}, with which images are "
+            "mounted; needed: install it (Amazon Linux has no package of squashfuse), or leave the option out"
+        )
+
+
+def _require_mounting(found: Found) -> None:
+    if not knows("use_squashfuse", found.version):
+        raise PluginError(
+            f"pyxis_options has use_squashfuse, and there is {found.summary}; needed is Pyxis 0.22 or newer: set "
+            "pyxis_build to always, with such a pyxis_version, or leave the option out"
+        )
+
+
 def _diff(found: Found, present: bool) -> list[dict[str, str]]:
     before = "another, or a damaged one" if present else "absent"
     return [
@@ -271,6 +290,8 @@ def _diff(found: Found, present: bool) -> list[dict[str, str]]:
 def apply(request: Request) -> Outcome:
     """Find a Pyxis that loads; without one, say so, or build it once its source is there."""
     _require_slurm(request)
+    if request.squashfuse:
+        _require_mounters()
     warnings = []
     broken = ""
     try:
@@ -295,6 +316,8 @@ def apply(request: Request) -> Outcome:
     if found is None:
         found, why = _own(request)
         reasons.append(why)
+    if request.squashfuse:
+        _require_mounting(found or _built(request))
     if found is not None and not found.copy_of:
         return Outcome(bool(broken), False, "", found.plugin, found.version, found.summary, [], warnings, [])
     why = "; ".join(reasons)

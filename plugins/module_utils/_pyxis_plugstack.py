@@ -69,6 +69,14 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
+def knows(option: str, version: str) -> bool:
+    """Tell whether a version has an option. One that does not tell its version has what all have."""
+    since, until = OPTIONS[option]
+    if not version:
+        return OPTIONS[option] == _ALWAYS
+    return _numbers(version) >= since and (not until or _numbers(version) < until)
+
+
 def arguments_of(options: Mapping[str, Any], version: str) -> tuple[list[str], list[str]]:
     """Return the arguments that this version knows, and the names of the options that it does not."""
     known, unknown = [], []
@@ -80,14 +88,7 @@ def arguments_of(options: Mapping[str, Any], version: str) -> tuple[list[str], l
         text = str(int(value)) if isinstance(value, bool) else str(value)
         if not text or text.split() != [text] or "#" in text:
             raise PlugstackError(f"{name} of Pyxis is {text!r}; needed is one word, which Slurm does not split")
-        since, until = OPTIONS[name]
-        # One that does not tell its version has what all have.
-        there = (
-            _numbers(version) >= since and (not until or _numbers(version) < until)
-            if version
-            else OPTIONS[name] == _ALWAYS
-        )
-        if there:
+        if knows(name, version):
             known.append(f"{name}={text}")
         else:
             unknown.append(name)

@@ -15,6 +15,8 @@ description:
     what the head node has put into the shared plugstack. Nothing is changed.
   - Where the head node has put nothing there yet, a warning says so, and the task does not fail, since such a node runs
     every job without a container. What is there and does not load stops every job of the node, and fails the task.
+  - Where images are to be mounted (C(use_squashfuse)), the task fails on a node that has Enroot and not what it mounts
+    images with, since no container of an image file would start there.
 options:
   prefix:
     description: Where Slurm is installed.
@@ -82,6 +84,12 @@ def main() -> None:
         module.warn(f"{found}: jobs run here, but none in a container; run the playbook on the head node")
         told = "no Pyxis yet: the head node has to provide it"
         module.exit_json(changed=False, ready=False, summary=told, waits_for=told)
+    missing = load.missing_mounters()
+    if missing and any("use_squashfuse=1" in one.arguments for one in load.read_entries(entry)):
+        module.fail_json(
+            msg=f"{entry} has use_squashfuse, and this node has no {' and no '.join(missing)}, so that no image file "
+            "starts; needed: install it, or leave use_squashfuse out of pyxis_options, and run the head node again"
+        )
     versions = [load.version_of(one.plugin) for one in load.read_entries(entry)]
     version = f" {versions[0]}" if versions and versions[0] else ""
     module.exit_json(changed=False, ready=True, summary=f"Pyxis{version} of the head node")

@@ -47,6 +47,12 @@ options:
   source:
     description: The unpacked source of O(version). It is built in a copy on this node's own disk, and stays as it is.
     type: path
+  squashfuse:
+    description:
+      - Whether images are to be mounted instead of unpacked. A Pyxis older than 0.22 is refused then, and so is a node
+        that has Enroot and not what it mounts images with.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - pcluster.postboot.attributes
   - pcluster.postboot.attributes.linux
@@ -126,6 +132,7 @@ def main() -> None:
             "build": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
             "places": {"type": "list", "elements": "path", "default": []},
             "source": {"type": "path"},
+            "squashfuse": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )

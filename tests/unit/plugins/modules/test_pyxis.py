@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -636,6 +637,77 @@ def test_one_that_does_not_answer_in_time_is_neither_proven_nor_withdrawn(
 
 
 # The other nodes
+
+
+Programs = Callable[..., None]
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
+    """programs("enroot") has a node find these alone, of what Enroot is and needs; an older one knows no overlay."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    which = SimpleNamespace(which=lambda name: shutil.which(name, path=str(folder)))
+    monkeypatch.setattr(load, "shutil", which)
+
+    def have(*names: str, native: bool = True) -> None:
+        for name in names:
+            Slurm.program(folder / name, "config::export ENROOT_NATIVE_OVERLAYFS true\n" if native else "#!/bin/bash\n")
+
+    return have
+
+
+@pytest.mark.parametrize(
+    ("there", "native", "missing"),
+    [
+        ((), True, ""),
+        (("enroot", "squashfuse"), True, ""),
+        (("enroot",), True, "no squashfuse, with"),
+        (("enroot", "squashfuse", "fuse-overlayfs"), False, ""),
+        # Enroot 3.4.1 of official AMIs.
+        (("enroot", "squashfuse"), False, "no fuse-overlayfs, with"),
+        (("enroot",), False, "no squashfuse and no fuse-overlayfs, with"),
+    ],
+)
+def test_images_are_mounted_only_with_what_mounts_them(
+    slurm: Slurm, programs: Programs, there: tuple[str, ...], native: bool, missing: str
+) -> None:
+    programs(*there, native=native)
+    for check in (True, False):
+        found = slurm.build(check, squashfuse=True)
+        assert found["failed"] is bool(missing)
+        assert f"pyxis_options has use_squashfuse, and this node has {missing}" in found.get("msg", "") or not missing
+    assert slurm.names("pyxis") == ([] if missing else ["0.24.0-slurm22.05.8"])
+    assert not slurm.build()["failed"]
+
+
+@pytest.mark.parametrize("version", ["0.20.0", "0.21.0"])
+def test_an_older_pyxis_mounts_no_image(slurm: Slurm, programs: Programs, version: str) -> None:
+    """What official AMIs bring: it would leave the option out, and images would be unpacked."""
+    programs("enroot", "squashfuse")
+    slurm.image.write_text(slurm.plugin_text(version=version))
+    for check in (True, False):
+        failed = slurm.plugin(check, squashfuse=True)
+        assert failed["msg"] == (
+            f"pyxis_options has use_squashfuse, and there is Pyxis {version}, the AMI's own; needed is Pyxis 0.22 or "
+            "newer: set pyxis_build to always, with such a pyxis_version, or leave the option out"
+        )
+    assert slurm.names("pyxis") == []
+    assert slurm.plugin(squashfuse=True, build="always")["due"]
+    assert "0.21.3 built for Slurm" in slurm.plugin(squashfuse=True, build="always", version="0.21.3")["msg"]
+    slurm.image.write_text(slurm.plugin_text(version="0.22.0"))
+    assert not slurm.plugin(squashfuse=True)["failed"]
+
+
+def test_a_node_without_what_mounts_images_fails(provided: Slurm, programs: Programs) -> None:
+    provided.plugstack(options={"use_squashfuse": True})
+    assert node(provided)["ready"]  # no Enroot, and so no containers
+    programs("enroot")
+    failed = node(provided)
+    assert failed["msg"].startswith(f"{provided.entry} has use_squashfuse, and this node has no squashfuse, so that no")
+    programs("squashfuse")
+    assert node(provided)["ready"]
+    provided.plugstack(options={"use_squashfuse": False})
 
 
 def node(slurm: Slurm) -> dict[str, Any]:
