@@ -14,10 +14,16 @@ import grp
 import os
 import pwd
 import stat
+import subprocess
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 MOST_LINKS = 40
+MOUNTINFO = "/proc/self/mountinfo"
+# The layout of new files in a directory of Lustre: small files stay on one storage target, large ones lie on all, so
+# that a file which many nodes read at once is not served by one of them.
+SPREAD = ("lfs", "setstripe", "-E", "1M", "-c", "1", "-S", "1M", "-E", "-1", "-c", "-1", "-S", "1M", ".")
+LFS_TIMEOUT = 60
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -43,6 +49,7 @@ class Wanted:
     mode: int
     uid: int
     gid: int
+    spread: bool = False
 
     def like(self) -> str:
         """Write mode and owner."""
@@ -58,6 +65,7 @@ class Result:
     left: list[dict[str, str]] = field(default_factory=list)
     links: list[str] = field(default_factory=list)  # of other users, each in a sentence
     open: list[str] = field(default_factory=list)  # directories in which other users may replace things
+    narrow: list[str] = field(default_factory=list)  # directories that did not get their layout, each in a sentence
     before: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
 
@@ -67,7 +75,7 @@ class Result:
         return bool(self.created or self.corrected)
 
 
-def wanted(path: str, mode: str, owner: str, group: str) -> Wanted:
+def wanted(path: str, mode: str, owner: str, group: str, spread: bool = False) -> Wanted:
     """Read one entry of the list."""
     clean = os.path.normpath(path)
     if not path or os.path.isabs(path) or clean.split(os.sep)[0] in ("..", "."):
@@ -76,7 +84,7 @@ def wanted(path: str, mode: str, owner: str, group: str) -> Wanted:
         number = int(str(mode), 8)
     except ValueError as error:
         raise TreeError(f"mode {mode!r} of {path} is no octal number in quotes, such as '0755'") from error
-    return Wanted(clean, number, _uid(owner, path), _gid(group, path))
+    return Wanted(clean, number, _uid(owner, path), _gid(group, path), spread)
 
 
 def _uid(name: str, path: str) -> int:
@@ -129,6 +137,37 @@ def require_mount(path: str, mounts: str = "/proc/self/mounts") -> None:
             raise TreeError(
                 f"{path} is no mount point at this moment: nothing is written to the disk underneath; mount it first"
             )
+
+
+def is_lustre(directory: int) -> bool:
+    """Say whether an open directory is on Lustre."""
+    device = os.fstat(directory).st_dev
+    with open(MOUNTINFO, encoding="utf-8", errors="surrogateescape") as handle:
+        for line in handle:
+            before, _dash, after = line.partition(" - ")
+            if before.split()[2] == f"{os.major(device)}:{os.minor(device)}":
+                return after.split()[0] == "lustre"
+    return False
+
+
+def spread(directory: int) -> str:
+    """Have large files of a directory lie on all storage targets; return why they do not."""
+    try:
+        done = subprocess.run(
+            SPREAD,
+            cwd=f"/proc/self/fd/{directory}",  # its path may lead elsewhere by now
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            timeout=LFS_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    said = " ".join(done.stdout.split())
+    return (said or f"lfs ended with {done.returncode}") if done.returncode else ""
 
 
 def trusted(users: Sequence[str]) -> set[int]:
@@ -283,10 +322,20 @@ class _Tree:
                     f"{path} is not root's, who has just made it: somebody has put another in its place, "
                     "or the file system takes root for another user (root_squash)"
                 )
+            if one.spread and is_lustre(made):
+                self._spread(path, made)
             os.fchown(made, one.uid, one.gid)
             os.fchmod(made, one.mode)
         finally:
             os.close(made)
+
+    def _spread(self, path: str, made: int) -> None:
+        why = spread(made)
+        if why:
+            self.result.narrow.append(
+                f"{path} was made, and its large files may lie on one storage target of Lustre each ({why}); needed: "
+                f"{' '.join(SPREAD[:-1])} {path}"
+            )
 
     def judge(self, path: str, status: os.stat_result, owner: int = 0) -> None:
         """Remember a directory in which users can replace what others have made."""

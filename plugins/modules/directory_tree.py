@@ -46,6 +46,12 @@ options:
         description: Its group.
         type: str
         default: root
+      spread:
+        description:
+          - Whether files beyond their first megabyte lie on all storage targets (C(lfs setstripe)), where the directory
+            is on Lustre and is made by this task. One that is there already keeps its layout.
+        type: bool
+        default: false
   trusted_users:
     description: Users besides root whose links are followed, such as the cluster's own, who may become root.
     type: list
@@ -112,6 +118,7 @@ def main() -> None:
                     "mode": {"type": "str", "required": True},
                     "owner": {"type": "str", "default": "root"},
                     "group": {"type": "str", "default": "root"},
+                    "spread": {"type": "bool", "default": False},
                 },
             },
             "trusted_users": {"type": "list", "elements": "str", "default": []},
@@ -124,13 +131,14 @@ def main() -> None:
     try:
         if params["mount"]:
             tree.require_mount(params["mount"])
-        wanted = [tree.wanted(d["path"], d["mode"], d["owner"], d["group"]) for d in params["directories"]]
+        names = ("path", "mode", "owner", "group", "spread")
+        wanted = [tree.wanted(*(d[name] for name in names)) for d in params["directories"]]
         users = params["trusted_users"]
         result = tree.apply(params["path"], wanted, params["enforce"], module.check_mode, users)
     except (OSError, tree.TreeError) as error:
         module.fail_json(msg=str(error))
-    for link in result.links:
-        module.warn(link)
+    for sentence in (*result.links, *result.narrow):
+        module.warn(sentence)
     if result.open:
         module.warn(
             f"users can replace what lies in {', '.join(result.open)}; "

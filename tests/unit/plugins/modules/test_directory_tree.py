@@ -9,6 +9,7 @@ import grp
 import os
 import pwd
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ Run = Callable[..., dict[str, Any]]
 WHO = {"owner": pwd.getpwuid(os.getuid()).pw_name, "group": grp.getgrgid(os.getgid()).gr_name}
 
 
-def entry(path: str, mode: str = "0755", **more: str) -> dict[str, str]:
+def entry(path: str, mode: str = "0755", **more: Any) -> dict[str, Any]:
     return {"path": path, "mode": mode, **WHO, **more}
 
 
@@ -47,6 +48,95 @@ def test_check_apply_check_apply(run_module: Run, tmp_path: Path) -> None:
     assert modes(tmp_path) == {"data": "1777", "logs": "0755", "logs/training": "1777"}
     assert not run_module(directory_tree, args, check=True)["changed"]
     assert not run_module(directory_tree, args)["changed"]
+
+
+# lfs, as far as lfs_setstripe() of lustre/utils/lfs.c (2.15) reads these options: components one after another up to
+# the end of a file, whose ends are multiples of their stripe size, for a directory that is there.
+LFS = """#!{python} -SE
+import os, sys
+if sys.argv[1] != "setstripe" or not os.path.isdir(sys.argv[-1]):
+    sys.exit("error: setstripe: missing filename|dirname")
+if os.path.exists("{refuses}"):
+    sys.exit("error: setstripe: cannot set default layout for '.': Operation not permitted")
+units, ends, words = {{"M": 1 << 20}}, [], sys.argv[2:-1]
+while words:
+    name, value = words.pop(0), words.pop(0)
+    number = int(value[:-1]) * units[value[-1]] if value[-1] in units else int(value)
+    if name == "-E":
+        ends.append(number)
+    elif name == "-S" and ends[-1] > 0 and ends[-1] % number:
+        sys.exit("error: setstripe: stripe size is no part of the component")
+    elif name not in ("-c", "-S"):
+        sys.exit(f"setstripe: invalid option -- {{name}}")
+if ends[-1] != -1 or ends[:-1] != sorted(ends[:-1]):
+    sys.exit("error: setstripe: components do not follow each other")
+with open("{log}", "a") as log:
+    log.write(f"{{os.getcwd()}} {{' '.join(sys.argv[2:])}}\\n")
+"""
+
+
+@pytest.fixture
+def lustre(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that counts as Lustre, with a program lfs that writes down what it was asked beside it."""
+    top = tmp_path / "fsx"
+    top.mkdir()
+    device = top.stat().st_dev
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        "1 0 0:1 / /home rw,relatime - ext4 /dev/x rw\n"
+        f"2 0 {os.major(device)}:{os.minor(device)} / {top} rw,relatime - lustre 10.0.0.1@tcp:/abc rw,flock\n"
+    )
+    monkeypatch.setattr(_directory_tree, "MOUNTINFO", str(mounts))
+    program = tmp_path / "bin/lfs"
+    program.parent.mkdir()
+    text = LFS.format(python=os.path.realpath(sys.executable), refuses=tmp_path / "refuses", log=tmp_path / "log")
+    program.write_text(text)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    return top
+
+
+def test_large_files_of_a_directory_that_is_made_lie_on_all_storage_targets(run_module: Run, lustre: Path) -> None:
+    log = lustre.parent / "log"
+    (lustre / "there").mkdir()
+    given = [entry("containers", spread=True), entry("there", spread=True), entry("data", "1777")]
+    args = {"path": str(lustre), "directories": given}
+    assert run_module(directory_tree, args, check=True)["changed"]
+    assert not log.exists()
+    assert run_module(directory_tree, args)["created"] == ["containers", "data"]
+    assert log.read_text() == f"{lustre}/containers -E 1M -c 1 -S 1M -E -1 -c -1 -S 1M .\n"
+    assert not run_module(directory_tree, args)["changed"]
+    assert len(log.read_text().splitlines()) == 1
+
+
+def test_no_layout_is_set_elsewhere_than_on_lustre(
+    run_module: Run, lustre: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_directory_tree, "MOUNTINFO", "/proc/self/mountinfo")
+    run_module(directory_tree, {"path": str(lustre), "directories": [entry("containers", spread=True)]})
+    assert (lustre / "containers").is_dir()
+    assert not (lustre.parent / "log").exists()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "why"),
+    [
+        (lambda top: (top / "refuses").touch(), "Operation not permitted"),
+        (lambda top: (top / "bin/lfs").unlink(), "No such file or directory: 'lfs'"),
+    ],
+)
+def test_a_layout_that_cannot_be_set_is_a_warning(
+    run_module: Run, lustre: Path, monkeypatch: pytest.MonkeyPatch, prepare: Callable[[Path], None], why: str
+) -> None:
+    prepare(lustre.parent)
+    said: list[str] = []
+    monkeypatch.setattr(directory_tree.AnsibleModule, "warn", lambda _self, text: said.append(text))
+    done = run_module(directory_tree, {"path": str(lustre), "directories": [entry("containers", spread=True)]})
+    assert (done["failed"], done["created"]) == (False, ["containers"])
+    assert len(said) == 1
+    assert said[0].startswith(f"{lustre}/containers was made, and its large files may lie on one storage target")
+    assert why in said[0]
+    assert said[0].endswith(f"needed: lfs setstripe -E 1M -c 1 -S 1M -E -1 -c -1 -S 1M {lustre}/containers")
 
 
 def test_an_unusual_umask_does_not_matter(run_module: Run, tmp_path: Path) -> None:
