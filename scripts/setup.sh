@@ -8,6 +8,7 @@ as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
 packages=(python3-venv openssh-client ca-certificates git mount)
 packages+=(gcc libc6-dev make gpg gpg-agent gpgv openssl zstd squashfs-tools) # unit tests compile, sign and pack
+packages+=(squashfuse) # a benchmark mounts an image
 [ "${1:-}" = --sandbox ] && packages+=(podman runc netavark aardvark-dns iptables mmdebstrap patchelf jq nodejs)
 [ "${1:-}" = --node ] && packages+=(patchelf)
 missing=()
