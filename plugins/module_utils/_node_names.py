@@ -1,0 +1,43 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Writes the names of many nodes as Slurm does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+_NUMBERED = re.compile(r"(.*?)([0-9]+)\Z", re.DOTALL)
+
+
+def natural(name: str) -> list[Any]:
+    """Return by what names are sorted, so that node 10 comes after node 9."""
+    # Text and numbers take turns, so that only like is compared with like.
+    parts = re.split(r"([0-9]+)", name)
+    return [(int(part), len(part)) if index % 2 else part for index, part in enumerate(parts)]
+
+
+def ranges(names: Iterable[str]) -> str:
+    """Return names as a hostlist of Slurm's, such as gpu-st-p5-[1-3,7],login-1: sorted, each name once."""
+    of: dict[tuple[str, bool], list[list[str]]] = {}
+    for name in sorted(set(names), key=natural):
+        match = _NUMBERED.match(name)
+        prefix, number = (match[1], match[2]) if match else (name, "")
+        runs = of.setdefault((prefix, bool(number)), [])
+        if runs and _next(runs[-1][-1]) == number:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number])
+    return ",".join(_hostlist(prefix, runs) for (prefix, _numbered), runs in of.items())
+
+
+def _next(number: str) -> str:
+    """Return the number that follows, as wide as this one: a range of Slurm's is as wide as its first number."""
+    return str(int(number) + 1).zfill(len(number))
+
+
+def _hostlist(prefix: str, runs: list[list[str]]) -> str:
+    if len(runs) == 1 and len(runs[0]) == 1:
+        return prefix + runs[0][0]
+    return f"{prefix}[{','.join('-'.join(run) for run in runs)}]"
