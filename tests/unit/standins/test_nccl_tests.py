@@ -319,6 +319,26 @@ def test_nccl_says_what_it_uses(tests: Path, plugin: Path, node: Node) -> None:
         assert "Selected provider" not in done.stdout
 
 
+def test_alltoall_has_a_connection_to_every_rank(tests: Path, plugin: Path, node: Node) -> None:
+    """NCCL's net.cc and p2p.cc: over the network a line at each end, within the node one."""
+    roots = [node(f"n{index}", gpus=2, efa=32) for index in range(3)]
+    with_plugin = {"NCCL_DEBUG": "INFO", "LD_LIBRARY_PATH": str(plugin / "lib")}
+    ended = step(tests / "alltoall_perf", roots, "-b", "8", "-e", "8", each=2, **with_plugin)
+    for rank, done in enumerate(ended):
+        lines = re.findall(r"NCCL INFO Channel (\d\d)/1 : (\d)\[[01]\] -> (\d)\[[01]\]( .*)", done.stdout)
+        others = {peer for peer in range(6) if peer // 2 != rank // 2}
+        for way, mine in ((" [send]", 1), (" [receive]", 2)):
+            seen = [line for line in lines if line[3].startswith(way)]
+            assert {line[mine] for line in seen} == {str(rank)}
+            assert sorted((int(line[0]), int(line[3 - mine])) for line in seen) == sorted(
+                (channel, peer) for channel in range(4) for peer in others
+            )
+            assert all(re.fullmatch(r" \[\w+\] via NET/Libfabric/\d+/GDRDMA/Shared", line[3]) for line in seen)
+        own = [line for line in lines if line[3] == " via P2P/CUMEM"]
+        assert [(line[1], line[2]) for line in own] == [(str(rank), str(rank ^ 1))] * 4
+        assert len(lines) == 4 * (4 + 4 + 1)
+
+
 def test_nccls_own_configuration_counts(tests: Path, node: Node) -> None:
     root = node()
     (root / "etc").mkdir()

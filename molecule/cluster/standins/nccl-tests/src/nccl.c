@@ -217,17 +217,56 @@ int library_network(bool first)
 	return count;
 }
 
-/* The way to the process that has the same place on the next node. Upstream has one for each channel, and ways back. */
-static void show_channel(const struct world *world, int device)
+/* How many channels NCCL has for each pair of ranks that send to each other: fewer where they are many. */
+static int channels_of_pair(int ranks)
 {
-	const char *number = getenv("SLURM_STEP_NUM_NODES");
-	int nodes = number ? atoi(number) : 1, next;
+	return ranks <= 64 ? 4 : ranks <= 128 ? 2 : 1;
+}
 
-	if (nodes < 2 || world->size < nodes)
+static void show_way(int channel, int connection, int from, int to, int each, const char *way)
+{
+	info("Channel %02d/%d : %d[%d] -> %d[%d]%s", channel, connection, from, from % each, to, to % each, way);
+}
+
+/*
+ * A line for each connection, as upstream has it: of a rank that sends to all others there are two for each of them on another node and each channel, and one
+ * for each on its own node. In a ring each rank has one before it and one after it; here they have the same place on the nodes beside this one.
+ */
+static void show_channels(const struct world *world, int device, int nics)
+{
+	const char *number = getenv("SLURM_STEP_NUM_NODES"), *direct = access(machine("/etc/sandbox/no-gpudirect"), F_OK) ? "/GDRDMA" : "";
+	int nodes = number ? atoi(number) : 1, size = world->size, each = nodes > 0 ? size / nodes : 0, own;
+	bool pairs = !strncmp(collective_name, "alltoall", 8);
+	int channels = pairs ? channels_of_pair(size) : 2;
+	char way[96];
+
+	if (nodes < 1 || each < 1 || size < 2)
 		return;
-	next = (world->rank + world->size / nodes) % world->size;
-	info("Channel 00/0 : %d[%d] -> %d[%d] [send] via NET/Libfabric/0%s", world->rank, device, next, device,
-	     access(machine("/etc/sandbox/no-gpudirect"), F_OK) ? "/GDRDMA" : "");
+	own = world->rank / each;
+	for (int channel = 0; channel < channels; channel++) {
+		char over[64];
+
+		if (nics)
+			snprintf(over, sizeof(over), "NET/Libfabric/%d%s", (device * 4 + channel) % nics, direct);
+		else
+			snprintf(over, sizeof(over), "NET/Socket/0");
+		for (int step = 1; step < size; step++) {
+			int next = (world->rank + step) % size, before = (world->rank + size - step) % size;
+
+			if (next / each == own && (pairs || next == own * each + (world->rank + 1) % each))
+				show_way(channel, pairs, world->rank, next, each, " via P2P/CUMEM");
+			if (nodes < 2 || (!pairs && step != each))
+				continue;
+			if (before / each != own) {
+				snprintf(way, sizeof(way), " [receive] via %s%s", over, pairs ? "/Shared" : "");
+				show_way(channel, pairs, before, world->rank, each, way);
+			}
+			if (next / each != own) {
+				snprintf(way, sizeof(way), " [send] via %s%s", over, pairs ? "/Shared" : "");
+				show_way(channel, pairs, world->rank, next, each, way);
+			}
+		}
+	}
 }
 
 void library_start(const struct world *world, int device, int ranks)
@@ -254,6 +293,5 @@ void library_start(const struct world *world, int device, int ranks)
 		info("%sncclCommInitRankConfig comm 0x%x rank %d nranks %d cudaDev %d nvmlDev %d busId %x000 commId 0x%x - Init %s", shown,
 		     0x5581a000 + process, world->rank, ranks, device, device, 16 + device * 4, 0x1f2e3d4c, step ? "COMPLETE" : "START");
 	}
-	if (nics)
-		show_channel(world, device);
+	show_channels(world, device, nics);
 }
