@@ -32,6 +32,23 @@ def ranges(names: Iterable[str]) -> str:
     return ",".join(_hostlist(prefix, runs) for (prefix, _numbered), runs in of.items())
 
 
+def shown(names: Iterable[str], width: int = 60) -> str:
+    """Return names for people: as ranges, and where those are longer than `width` only the first, and how many more."""
+    ordered = sorted(set(names), key=natural)
+    count = len(ordered)
+    if len(ranges(ordered)) <= width:
+        return ranges(ordered)
+    least = 1
+    while least < count:
+        middle = (least + count + 1) // 2
+        if len(ranges(ordered[:middle])) <= width:
+            least = middle
+        else:
+            count = middle - 1
+    more = len(ordered) - least
+    return ranges(ordered[:least]) + (f" and {more} more" if more else "")
+
+
 def _next(number: str) -> str:
     """Return the number that follows, as wide as this one: a range of Slurm's is as wide as its first number."""
     return str(int(number) + 1).zfill(len(number))

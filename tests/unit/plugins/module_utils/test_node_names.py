@@ -2,12 +2,24 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 from __future__ import annotations
 
+import importlib.util
 import random
-import re
+from pathlib import Path
 
 import pytest
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _node_names
+
+PROGRAM = Path(__file__).parents[2] / "fixtures/slurm/hostnames.py"
+
+
+def hostnames(hostlist: str) -> list[str]:
+    spec = importlib.util.spec_from_file_location("hostnames", PROGRAM)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return list(module.hostnames(hostlist))
 
 
 @pytest.mark.parametrize(
@@ -33,17 +45,6 @@ def test_ranges(names: str, hostlist: str) -> None:
     assert _node_names.ranges(names.split()) == hostlist
 
 
-def expand(hostlist: str) -> list[str]:
-    """As `scontrol show hostnames` writes it: each number is at least as wide as the first of its range."""
-    found = []
-    for prefix, listed in re.findall(r"([^,\[\]]+)(?:\[([^\]]*)\])?", hostlist):
-        for part in listed.split(",") if listed else [""]:
-            first, _, last = part.partition("-")
-            numbers = range(int(first), int(last) + 1) if last else [0]
-            found += [prefix + (f"{number:0{len(first)}d}" if last else part) for number in numbers]
-    return found
-
-
 def test_every_name_is_there_once() -> None:
     chance = random.Random(7)
     for _round in range(200):
@@ -51,8 +52,16 @@ def test_every_name_is_there_once() -> None:
             f"{chance.choice(['q-st-p5-', 'q-dy-g5-', 'n'])}{chance.choice(['', '0', '00'])}{number}"
             for number in chance.sample(range(130), 40)
         }
-        assert sorted(expand(_node_names.ranges(names))) == sorted(names)
+        assert sorted(hostnames(_node_names.ranges(names))) == sorted(names)
 
 
 def test_ten_thousand_nodes_are_few_bytes() -> None:
     assert _node_names.ranges(f"gpu-st-p5-{number}" for number in range(10000, 0, -1)) == "gpu-st-p5-[1-10000]"
+
+
+def test_what_people_are_shown_has_a_length() -> None:
+    assert _node_names.shown(f"gpu-st-p5-{number}" for number in range(1, 1001)) == "gpu-st-p5-[1-1000]"
+    odd = [f"gpu-st-p5-{number}" for number in range(1, 1001, 2)]
+    assert _node_names.shown(odd, 30) == "gpu-st-p5-[1,3,5,7,9,11,13,15] and 492 more"
+    assert _node_names.shown(["a-name-that-is-long"], 10) == "a-name-that-is-long"
+    assert _node_names.shown([]) == ""
