@@ -215,13 +215,17 @@ def plain(value: Any) -> Any:
     return value
 
 
-def parse(text: str, collective: str = "") -> list[Result]:
-    """Return every test in a job's output, at least one; `collective` names it where the output does not."""
+def parse(text: str | Iterable[str], collective: str = "") -> list[Result]:
+    """Return every test in a job's output, at least one; `collective` names it where the output does not.
+
+    The output is a text, or lines that can be read more than once.
+    """
+    lines = text.splitlines() if isinstance(text, str) else text
     runs: list[_Run] = []
     streams: dict[str, _Run] = {}
     early = _Run("")
-    hosts = {name for names in _HOSTS.findall(text) for name in names if name}
-    for line in text.splitlines():
+    hosts = {name for line in lines for names in _HOSTS.findall(line) for name in names if name}
+    for line in lines:
         label, content = _unlabel(_COLOURS.sub("", line).rstrip("\r\n"))
         debug = _DEBUG.search(content) if "NCCL " in content else None
         if debug:
@@ -239,7 +243,7 @@ def parse(text: str, collective: str = "") -> list[Result]:
             runs.append(streams[label])
         streams[label].line(content)
     if not runs:
-        if not early.errors and any(_ROW.match(_unlabel(line)[1]) for line in text.splitlines()):
+        if not early.errors and any(_ROW.match(_unlabel(line)[1]) for line in lines):
             early.errors.append(
                 "its output has rows, and no line '# nThread …' before them that says how they were measured"
             )

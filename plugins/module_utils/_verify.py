@@ -8,18 +8,22 @@ A stage is a module _verify_<stage>.py with a function run(Context) that yields 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import io
 import itertools
 import json
 import os
 import pwd
 import re
+import selectors
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _verify_html
+from ansible_collections.pcluster.postboot.plugins.module_utils import _node_names, _run, _verify_html
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MARK = "postboot-verify"
@@ -34,6 +38,14 @@ _MOST_TOLD = 6
 LATE = "the job did not end within"
 # Jobs are submitted by several threads, and one that hangs is cancelled by its name.
 _NUMBERS = itertools.count(1)
+# How many seconds srun has for more than its job, and to end where it is asked to.
+_SPARE, _PATIENCE = 30, 20
+# How many bytes are kept of what a job of many nodes prints, of its complaints, and of the end where there is more.
+_MOST_PRINTED, _MOST_COMPLAINTS, _LAST = 64 * 2**20, 4 * 2**20, 2**20
+# How many seconds of results a run may lose that is killed.
+_SAVED_EVERY = 60
+_LIBC = ctypes.PyDLL(None)
+_PR_SET_PDEATHSIG = 1
 
 
 class VerifyError(Exception):
@@ -41,6 +53,10 @@ class VerifyError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
+
+
+class TimeOver(Exception):
+    """All has taken as long as it may."""
 
 
 class Check(NamedTuple):
@@ -82,6 +98,7 @@ class Options(NamedTuple):
     power_up: bool = False
     time_limit: int = 10
     wait: int = 120
+    limit: int = 0
     slurm: str = "/opt/slurm"
     instance_types: dict[str, str] = {}
     versions: dict[str, dict[str, Any]] = {}
@@ -177,6 +194,50 @@ def telling(errors: str) -> list[str]:
     return list(dict.fromkeys(why))[-3:]
 
 
+class Printed:
+    """What a job prints, in a file or in memory: all of it, or the first and the last of `most` bytes."""
+
+    def __init__(self, path: str = "", most: int = 0) -> None:
+        self.path = path
+        self._room = most - 3 * _LAST if most else sys.maxsize
+        self._last, self._left_out = bytearray(), 0
+        self._file: IO[bytes] = io.BytesIO()
+        if path:
+            self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "wb")
+            os.fchmod(self._file.fileno(), 0o644)
+
+    def write(self, part: bytes) -> None:
+        """Take what has just been printed."""
+        self._file.write(part[: self._room])
+        # Whoever looks meanwhile sees it, and it is there where this run is killed.
+        self._file.flush()
+        self._last += part[self._room :]
+        self._room -= len(part[: self._room])
+        if len(self._last) > 2 * _LAST:
+            self._left_out += len(self._last) - _LAST
+            del self._last[:-_LAST]
+
+    def close(self) -> None:
+        """Take no more."""
+        if self._left_out:
+            begun = self._last.find(b"\n") + 1
+            self._file.write(b"\n# %d bytes are left out here, as this is too much\n" % (self._left_out + begun))
+            del self._last[:begun]
+        self._file.write(self._last)
+        if self.path:
+            self._file.close()
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the lines, without all of them in memory."""
+        with open(self.path, encoding="utf-8", errors="replace") as lines:
+            yield from lines
+
+    def text(self) -> str:
+        """Return what was kept in memory."""
+        assert isinstance(self._file, io.BytesIO)
+        return self._file.getvalue().decode(errors="replace")
+
+
 class Context:
     """The cluster, and the user who submits to it."""
 
@@ -184,6 +245,9 @@ class Context:
         self.options = options
         self.runs: list[dict[str, Any]] = []
         self.pairs: list[dict[str, Any]] = []
+        # Called where there is more to keep; whoever wants it sets it.
+        self.save: Callable[[], None] = lambda: None
+        self._until = time.monotonic() + 60 * options.limit if options.limit else float("inf")
         self.results_dir = ""
         self.images: dict[tuple[str, bool], Any] = {}  # what _verify_image has made
         self._images_folder = ""
@@ -290,7 +354,7 @@ class Context:
 
     def no_room(self, nodes: Sequence[Node]) -> str:
         """Return why nodes were not asked."""
-        return f"no room within {self.options.wait} s on {', '.join(node.name for node in nodes)}"
+        return f"no room within {self.options.wait} s on {_node_names.shown(node.name for node in nodes)}"
 
     def srun(
         self,
@@ -304,7 +368,7 @@ class Context:
         """Run a shell script once on each of these nodes, and read what it prints with say()."""
         say = f'say() {{ printf "\\n{MARK}|%s|%s|%s\\n" "$SLURMD_NODENAME" "$1" "$2"; }}\n'
         code, out, err = self.submit(partition, nodes, say + script, *more, gpus=gpus, root=root)
-        return Output(code, values_of(out), telling(err))
+        return Output(code, values_of(out.text()), telling(err))
 
     def submit(
         self,
@@ -312,14 +376,19 @@ class Context:
         nodes: Sequence[Node],
         script: str,
         *more: str,
+        log: str = "",
         tasks_per_node: int = 1,
         gpus: bool = True,
         root: bool = False,
-    ) -> tuple[int, str, str]:
+    ) -> tuple[int, Printed, str]:
         """Run a shell script on these nodes, with their GPUs; return its exit code, what it printed and complained.
 
-        It is the user's job; root's where the user may not do what is to be looked at.
+        A log is written while it runs, has no more than is kept of it, and ends with the complaints. It is the user's
+        job; root's where the user may not do what is to be looked at.
         """
+        if time.monotonic() >= self._until:
+            raise TimeOver
+        out, err = Printed(log, _MOST_PRINTED if log else 0), Printed(most=_MOST_COMPLAINTS)
         name = f"{MARK}-{os.getpid()}-{next(_NUMBERS)}"
         count = min(node.gpus for node in nodes) if gpus else 0
         booting = any(node.is_powered_down for node in nodes)
@@ -330,7 +399,7 @@ class Context:
             f"--nodes={len(nodes)}",
             f"--ntasks={tasks_per_node * len(nodes)}",
             f"--ntasks-per-node={tasks_per_node}",
-            f"--nodelist={','.join(node.name for node in nodes)}",
+            f"--nodelist={_node_names.ranges(node.name for node in nodes)}",
             f"--time={self.options.time_limit}",
             "--chdir=/tmp",
             # Slurm does not know which CPUs are near which GPU; NCCL and the kernel do.
@@ -343,46 +412,80 @@ class Context:
             script,
         ]
         # A node that boots may take as long as ParallelCluster gives it.
-        limit = 60 * self.options.time_limit + (2400 if booting else self.options.wait) + 30
-        child = subprocess.Popen(
+        limit = 60 * self.options.time_limit + (2400 if booting else self.options.wait) + _SPARE
+        with subprocess.Popen(
             self._as_user(*(GPU_ENVIRONMENT if count else ()), *argv, root=root),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
             cwd="/tmp",
             start_new_session=True,
-        )
-        begun = time.monotonic()
-        while True:
-            _run.heartbeat()
+            preexec_fn=_tie(os.getpid()),
+        ) as child:
+            sinks = {child.stdout: out, child.stderr: err}
             try:
-                out, err = child.communicate(timeout=30)
-                break
-            except subprocess.TimeoutExpired:
-                if time.monotonic() - begun > limit:
-                    out, err = self._end(child, name)
-                    err += f"\n{LATE} {limit} s, and was cancelled"
-                    break
-        return child.returncode, out, err
+                if not _follow(child, sinks, limit):
+                    self._end(child, name, sinks)
+                    err.write(f"\n{LATE} {limit} s, and was cancelled".encode())
+            except OSError as error:  # the disk is full
+                self._end(child, name, {child.stdout: Printed(), child.stderr: err})
+                raise OSError(error.errno, error.strerror, log) from error
+        err.close()
+        if log:
+            out.write(err.text().encode())
+        out.close()
+        return child.returncode, out, err.text()
 
-    def _end(self, child: subprocess.Popen[str], name: str) -> tuple[str, str]:
+    def _end(self, child: subprocess.Popen[bytes], name: str, sinks: Mapping[Any, Printed]) -> None:
         # srun itself is ended in any case, whether Slurm answers or not.
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
                 self._as_user(os.path.join(self.options.slurm, "bin", "scancel"), f"--name={name}"),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                timeout=60,
+                timeout=3 * _PATIENCE,
                 check=False,
             )
         for sign in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                return child.communicate(timeout=20)
-            except subprocess.TimeoutExpired:
-                os.killpg(child.pid, sign)
-        return child.communicate()
+            if _follow(child, sinks, _PATIENCE):
+                return
+            os.killpg(child.pid, sign)
+        _follow(child, sinks, _PATIENCE)
+
+
+def _tie(parent: int) -> Callable[[], None]:
+    """Return what ends a child as soon as this process is gone, however that ends: by SIGTERM srun ends its job."""
+
+    def tie() -> None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return tie
+
+
+def _follow(child: subprocess.Popen[bytes], sinks: Mapping[Any, Printed], seconds: float) -> bool:
+    """Take what a process prints until it ends; say whether it has ended in time."""
+    until = time.monotonic() + seconds
+    with selectors.DefaultSelector() as selector:
+        for stream, sink in sinks.items():
+            selector.register(stream, selectors.EVENT_READ, sink)
+        while selector.get_map():
+            _run.heartbeat()
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            for key, _events in selector.select(min(left, 30)):
+                part = os.read(key.fd, 2**16)
+                if part:
+                    key.data.write(part)
+                else:
+                    selector.unregister(key.fileobj)
+    try:
+        child.wait(max(0.0, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def kinds(nodes: Sequence[Node]) -> list[list[Node]]:
@@ -398,14 +501,55 @@ def is_busy(output: Output) -> bool:
     )
 
 
-def report(checks: Sequence[tuple[str, Check]], begun: float, **more: Any) -> dict[str, Any]:
-    """Return what programs read."""
+def carry_out(
+    context: Context, stages: Mapping[str, Callable[[Context], Iterator[Check]]], output: str, told: Mapping[str, Any]
+) -> list[tuple[str, Check]]:
+    """Run the stages; what is known is written after each of them, with `told`, and each minute of a long one."""
+    begun, saved = time.time(), time.monotonic()
+    checks: list[tuple[str, Check]] = []
+    left = list(stages)
+
+    def save() -> None:
+        nonlocal saved
+        known = report(checks, begun, unfinished=left, **told, runs=context.runs, pairs=context.pairs)
+        write(output, known)
+        saved = time.monotonic()
+
+    def save_each_minute() -> None:
+        if time.monotonic() - saved >= _SAVED_EVERY:
+            save()
+
+    context.save = save_each_minute
+    while left:
+        try:
+            for check in stages[left[0]](context):
+                checks.append((left[0], check))
+                save_each_minute()
+        except TimeOver:
+            checks.append((left[0], Check("time", "cluster", "failed", _over(context.options.limit, left[1:]))))
+            left.clear()
+        else:
+            del left[0]
+        save()
+    return checks
+
+
+def _over(limit: int, left: Sequence[str]) -> str:
+    more = f", and {' and '.join(left)} not begun" if left else ""
+    return f"verify_limit: {limit} minutes were over before this stage was{more}; needed: more of them, or fewer checks"
+
+
+def report(
+    checks: Sequence[tuple[str, Check]], begun: float, unfinished: Sequence[str] = (), **more: Any
+) -> dict[str, Any]:
+    """Return what programs read; `unfinished` are the stages that have not ended yet."""
+    said = f"not finished: {', '.join(unfinished)}. " if unfinished else ""
     return {
         **more,
         "started": _run.utc(begun),
-        "finished": _run.utc(time.time()),
-        "ok": not complaints(checks),
-        "verdict": verdict(checks),
+        "finished": "" if unfinished else _run.utc(time.time()),
+        "ok": not unfinished and not complaints(checks),
+        "verdict": said + verdict(checks),
         "checks": [{"stage": stage, **check._asdict()} for stage, check in checks],
     }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _verify, _verify_image
+from ansible_collections.pcluster.postboot.plugins.module_utils._node_names import shown
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import Check, Context, Node, Output
 
 # Nothing but the shell: it must run in the smallest of images too.
@@ -102,14 +103,14 @@ def _nodes(context: Context, partition: str, subject: str, nodes: Sequence[Node]
         yield Check("container", subject, "failed", problem, details)
         return
     systems = sorted({inside.values[name]["os"][-1] for name in names})
-    yield Check("container", subject, "ok", f"{', '.join(systems)} on {', '.join(names)}, from {image.name}", details)
+    yield Check("container", subject, "ok", f"{', '.join(systems)} on {shown(names)}, from {image.name}", details)
     if nodes[0].gpus:
         yield _gpus(subject, host, inside, {node.name: node.gpus for node in nodes})
 
 
 def _why(output: Output, names: Sequence[str], what: str) -> str:
     silent = [name for name in names if name not in output.values]
-    where = f" (no word from {', '.join(silent)})" if silent and len(silent) < len(names) else ""
+    where = f" (no word from {shown(silent)})" if silent and len(silent) < len(names) else ""
     return f"{what} ended with {output.code}{where}: {'; '.join(output.errors) or 'it said nothing'}"
 
 
@@ -118,11 +119,13 @@ def _enroot(subject: str, host: Output, names: Sequence[str]) -> Check:
     wrong = [name for name, version in found.items() if not version[:1].isdigit()]
     if wrong:
         return Check("enroot", subject, "failed", f"{wrong[0]} has none: {found[wrong[0]] or 'it said nothing'}")
-    versions = sorted(set(found.values()))
-    if len(versions) > 1:
-        differ = ", ".join(f"{name} has {version}" for name, version in found.items())
+    of: dict[str, list[str]] = {}
+    for name, version in found.items():
+        of.setdefault(version, []).append(name)
+    if len(of) > 1:
+        differ = ", ".join(f"{shown(some)} {'has' if len(some) == 1 else 'have'} {one}" for one, some in of.items())
         return Check("enroot", subject, "failed", f"its nodes have different versions: {differ}", {"versions": found})
-    return Check("enroot", subject, "ok", f"Enroot {versions[0]}", {"versions": found})
+    return Check("enroot", subject, "ok", f"Enroot {found[names[0]]}", {"versions": found})
 
 
 def _docker(context: Context, partition: str, subject: str, nodes: Sequence[Node], host: Output) -> Iterator[Check]:
@@ -148,11 +151,7 @@ def _docker(context: Context, partition: str, subject: str, nodes: Sequence[Node
             return
     without = [node.name for node in nodes if seen.values[node.name]["cuda_host"] == ["none"]]
     verb = "has" if len(without) == 1 else "have"
-    more = (
-        f"; CUDA was not tried, as {', '.join(without)} {verb} no libcuda.so.1"
-        if without
-        else ", and CUDA starts there"
-    )
+    more = f"; CUDA was not tried, as {shown(without)} {verb} no libcuda.so.1" if without else ", and CUDA starts there"
     count = len(host.values[nodes[0].name]["gpu"])
     yield Check("docker", subject, "ok", f"{count} GPUs in a container of Docker's{more}", details)
 

@@ -9,25 +9,32 @@ find the one that holds the others back.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _efa, _run, _verify, _verify_image
+from ansible_collections.pcluster.postboot.plugins.module_utils import _efa, _verify, _verify_image
 from ansible_collections.pcluster.postboot.plugins.module_utils import _nccl_expected as expected
 from ansible_collections.pcluster.postboot.plugins.module_utils import _nccl_results as results
+from ansible_collections.pcluster.postboot.plugins.module_utils._node_names import shown
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import Check, Context, Node
 
-# How many jobs on different nodes run at the same time.
-AT_ONCE = 8
+# How many jobs on different nodes run at the same time. Each is an allocation of its own, so that a node that dies
+# costs its own job alone.
+AT_ONCE = 64
 # A pair of nodes that gives less than this share of what the best pair gives is slow.
 SLOW = 0.85
 # How often each node gets another partner as long as all pairs are alike.
 ROUNDS = 3
+# Of more nodes only the root of their number, and no fewer than this, meet in pairs where nothing was too slow yet.
+SAMPLE = 8
+# How many nodes of one status have a line each.
+_MOST_LINES = 8
 # What the report calls runs on so many nodes.
 STAGES = {1: "one_node", 2: "two_nodes"}
 STATUSES = {"ok": "ok", "short": "failed", "suspicious": "failed", "unknown": "unknown"}
@@ -45,6 +52,35 @@ _MPI_INTERFACES = (
 _NO_KERNELS = "no kernel image is available"
 # By what a GPU's name tells for which of nccl_tests_cuda_architectures the tests are to be built.
 _ARCHITECTURES = {"T4": "75 to {}", "V100": "70 to {} (CUDA 12 has it, CUDA 13 has not)"}
+
+# Runs a program, and passes on what it prints, but for most of NCCL's lines of connections: with alltoall each process
+# has one for each channel to and from every other, in all twice the square of the processes. The first over the
+# network tells how it goes there, and the first with GPUDirect RDMA that a NIC reaches the GPU's memory. A line that
+# begins with a blank is the end of a row of the table. Of what NCCL says of itself, one process of a node is enough;
+# the others tell what they have found of the network. The exit code comes last, as sh knows no pipefail, and a SIGTERM
+# to all of them must not cost what the program has said last. No more than a shell: containers may have no other
+# program.
+FILTER = """
+trap : TERM
+{ %s; printf '\n%%s\n' "postboot-verify-code $?"; } | {
+  trap '' TERM
+  far= direct= code=143
+  while IFS= read -r line || [ -n "$line" ]; do
+    case $line in
+      '') continue ;;
+      ' '*) ;;
+      *' NCCL INFO Channel '*' via NET/'*/GDRDMA*) [ -z "$direct" ] || continue; direct=1 ;;
+      *' NCCL INFO Channel '*' via NET/'*) [ -z "$far" ] || continue; far=1 ;;
+      *' NCCL INFO Channel '*' via '*) continue ;;
+      *' NCCL INFO '*NET/* | *' NCCL INFO Using network '*) ;;
+      *' NCCL INFO '*) [ "${SLURM_LOCALID:-0}" = 0 ] || continue ;;
+      'postboot-verify-code '*) code=${line##* }; continue ;;
+    esac
+    printf '%%s\n' "$line"
+  done
+  exit "$code"
+}
+"""
 
 # Of the libraries that the tests need, an image may lack those in /opt: the EFA installer's Open MPI.
 PROBE = """
@@ -133,7 +169,7 @@ def _partition(context: Context, name: str, nodes: Sequence[Node], done: set[fro
     ):
         without = [node for node, values in of.items() if key not in values]
         if without:
-            why = f"there is no {what} on {', '.join(without)}; run site with --tags {tag}"
+            why = f"there is no {what} on {shown(without)}; run site with --tags {tag}"
             yield Check("nccl", name, "failed", why)
             return
     kinds: dict[str, list[Node]] = {}
@@ -165,7 +201,11 @@ class _Stage:
         if "two" in scopes or "all" in scopes:
             yield from self._several()
         if (self.short or (self.unjudged and len(nodes) > 2)) and self.options.bisect:
-            yield self._slow_node(self.short[0].collective if self.short else self.options.collectives[0])
+            try:
+                check = self._slow_node(self.short[0].collective if self.short else self.options.collectives[0])
+            finally:
+                self._note_pairs()
+            yield check
         if "container" in scopes:
             yield from self._container(nodes[:2])
 
@@ -184,18 +224,45 @@ class _Stage:
             why = "each node has one GPU alone" if nodes else "another partition has the same nodes"
             yield Check("nccl: one node", self.group.subject, "skipped", why)
             return
+        alone: list[Measured] = []
+        over = False
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            alone = list(pool.map(lambda node: self._measure("one", [node], first), nodes))
-        free = [node for node, measured in zip(nodes, alone) if not measured.busy]
-        alone += [self._measure("one", free[:1], collective) for collective in others if free]
-        for measured in alone:
-            yield self._check(f"{measured.collective} on one node", measured, where=f"{measured.nodes[0]}: ")
-        best = max(alone[: len(nodes)], key=lambda one: one.busbw)
-        unjudged = [one for one in alone[: len(nodes)] if one.judgement.status == "unknown"]
+            try:
+                for measured in pool.map(lambda node: self._measure("one", [node], first), nodes):
+                    alone.append(self._noted(measured))
+            except _verify.TimeOver:
+                over = True
+        yield from self._each(f"{first} on one node", alone)
+        if over:
+            raise _verify.TimeOver
+        free = [measured.nodes[0] for measured in alone if not measured.busy][:1]
+        for collective in others if free else ():
+            measured = self._noted(self._measure("one", [one for one in nodes if one.name in free], collective))
+            yield self._check(f"{collective} on one node", measured, where=f"{free[0]}: ")
+        best = max(alone, key=lambda one: one.busbw)
+        unjudged = [one for one in alone if one.judgement.status == "unknown"]
         behind = [one.nodes[0] for one in unjudged if 0 < one.busbw < SLOW * best.busbw]
         if behind:
-            why = f"{', '.join(behind)}: less than {SLOW:.0%} of the {best.busbw:.4g} GB/s of {best.nodes[0]}"
+            why = f"{shown(behind)}: less than {SLOW:.0%} of the {best.busbw:.4g} GB/s of {best.nodes[0]}"
             yield Check("alike on one node", self.group.subject, "failed", why)
+
+    def _each(self, name: str, alone: Sequence[Measured]) -> Iterator[Check]:
+        """Say what many nodes gave, each by itself: the same status is told of many at once, by the slowest of them."""
+        of: dict[str, list[tuple[Measured, Check]]] = {}
+        for measured in alone:
+            check = self._check(name, measured, where=f"{measured.nodes[0]}: ")
+            of.setdefault(check.status, []).append((measured, check))
+        for status, some in of.items():
+            some.sort(key=lambda one: one[0].busbw)
+            lines = some if len(some) == 1 or (status == "failed" and len(some) <= _MOST_LINES) else []
+            yield from (check for _measured, check in lines)
+            if lines:
+                continue
+            nodes = [measured.nodes[0] for measured, _check in some]
+            (slowest, worst), (fastest, _check) = some[0], some[-1]
+            what = f"{slowest.busbw:.4g} to {fastest.busbw:.4g} GB/s; " if fastest.busbw else ""
+            details = {**worst.details, "nodes": nodes}
+            yield worst._replace(message=f"{shown(nodes)}: {what}{worst.message}", details=details)
 
     def _several(self) -> Iterator[Check]:
         nodes, scopes = self.group.nodes, self.options.scopes
@@ -214,7 +281,7 @@ class _Stage:
     def _together(self, scope: str, nodes: Sequence[Node]) -> Iterator[Check]:
         runs: list[Measured] = []
         for collective in self.options.collectives:
-            runs.append(self._measure(scope, nodes, collective))
+            runs.append(self._noted(self._measure(scope, nodes, collective)))
             yield self._check(f"{collective} on {len(nodes)} nodes", runs[-1])
             if runs[-1].busy:
                 break
@@ -232,7 +299,7 @@ class _Stage:
         if not image.path:
             yield Check(name, self.group.subject, "skipped" if image.busy else "failed", image.problem)
             return
-        measured = self._measure("container", nodes, self.options.collectives[0], image.path)
+        measured = self._noted(self._measure("container", nodes, self.options.collectives[0], image.path))
         yield self._check(name, measured, where=f"{image.name}: ")
         if len(nodes) > 1:
             yield from self._network([measured], " in a container")
@@ -258,34 +325,42 @@ class _Stage:
                 f"--container-mounts={','.join(f'{path}:{path}' for path in mounts)}",
                 "--export=ALL,NCCL_SHARED=1",
             ]
-        script = "\n".join([*lines, f"exec {shlex.join(words)}"])
-        code, out, err = self.context.submit(group.partition, nodes, script, *more, tasks_per_node=tasks)
-        tests = results.parse(out + "\n" + err, collective)
+        script = "\n".join(lines) + FILTER % shlex.join(words)
+        names = tuple(node.name for node in nodes)
+        log = self._log(f"{scope}-{collective}-{'-'.join(names[:2])}")
+        code, out, err = self.context.submit(group.partition, nodes, script, *more, log=log, tasks_per_node=tasks)
+        tests = results.parse(out, collective)
         result = next((one for one in tests if one.rows), tests[0])
         result = result._replace(errors=_errors(result, code, err))
         judgement = expected.judge_result(
             result, group.instance_type, nodes=len(nodes), rows=options.expected, tolerance=options.tolerance
         )
-        problem, names = _problem(result), tuple(node.name for node in nodes)
+        problem = _problem(result)
         if problem:
             judgement = expected.Judgement("failed", problem)
         busy = not result.rows and _verify.is_busy(_verify.Output(code, {}, _verify.telling(err)))
-        log = "" if busy else self._keep(f"{scope}-{collective}-{'-'.join(names[:2])}", out + err)
-        return Measured(scope, names, collective, image, result, judgement, log, problem, busy)
+        if busy:
+            os.unlink(log)
+        return Measured(scope, names, collective, image, result, judgement, "" if busy else log, problem, busy)
 
-    def _keep(self, name: str, text: str) -> str:
-        """Keep what a job has printed, for everybody; return where."""
-        folder = _made(os.path.join(self.context.results_dir, self.group.subject.replace(" ", "-")))
-        path = os.path.join(folder, f"{name}.log")
-        _run.write_atomically(path, text, 0o644)
-        return path
+    def _log(self, name: str) -> str:
+        """Return where what a job prints is kept for everybody."""
+        return os.path.join(
+            _made(os.path.join(self.context.results_dir, self.group.subject.replace(" ", "-"))), f"{name}.log"
+        )
+
+    def _noted(self, measured: Measured) -> Measured:
+        """Add a run to the report; return it."""
+        if not measured.busy:
+            self.context.runs.append(self._for_report(measured))
+        self.context.save()
+        return measured
 
     def _check(self, name: str, measured: Measured, where: str = "") -> Check:
-        """Return what is said of a run, which is added to the report."""
+        """Return what is said of a run."""
         subject = self.group.subject
         if measured.busy:
             return Check(name, subject, "skipped", f"{where}no room within {self.context.options.wait} s")
-        self.context.runs.append(self._for_report(measured))
         details = {"log": measured.log, "busbw": results.plain(measured.busbw), "nodes": list(measured.nodes)}
         if measured.problem:
             return Check(name, subject, "failed", f"{where}{measured.problem} (see {measured.log})", details)
@@ -325,15 +400,13 @@ class _Stage:
             hosts = measured.result.network.hosts
             without = sorted(host for host, seen in hosts.items() if seen.gdr is False)
             if without:
-                why = (
-                    f"no connection of {', '.join(without)} is GDRDMA: what its GPUs send goes through the CPU's memory"
-                )
+                why = f"no connection of {shown(without)} is GDRDMA: what its GPUs send goes through the CPU's memory"
                 return Check(
                     name, subject, "failed", f"{why}; see 'lsmod' and 'dmesg' for efa there (see {measured.log})"
                 )
             silent |= {host for host, seen in hosts.items() if seen.gdr is None}
         if silent:
-            why = f"NCCL did not tell of {', '.join(sorted(silent))} whether NICs reach the GPUs' memory"
+            why = f"NCCL did not tell of {shown(silent)} whether NICs reach the GPUs' memory"
             return Check(name, subject, "unknown", why)
         return Check(name, subject, "ok", "the NICs of every node reach its GPUs' memory")
 
@@ -345,45 +418,73 @@ class _Stage:
         if len(nodes) < 3:
             why = "with two nodes nobody can tell which one; compare them on one node each"
             return Check(name, subject, "unknown", why)
-        met: dict[tuple[str, ...], float] = {}
-        for number, pairs in enumerate(_rounds(nodes), 1):
-            met.update(self._measure_pairs(pairs, collective))
-            alike = not met or min(met.values()) >= SLOW * max(met.values())
-            # One of an odd number has its first turn in the second round. Two slow ones may look alike at first.
-            if number == ROUNDS or (not alike and len(_names(met)) == len(nodes)):
-                break
+        some = nodes if self.short else _sample(nodes)
+        met = self._meet(some, collective)
+        if len(some) < len(nodes) and not _alike(met):
+            # One of the sample is slow, so any may be.
+            met.update(self._meet(nodes, collective))
         usual = max(met.values(), default=0.0)
         if not usual:
-            self._note_pairs(usual)
             return Check(name, subject, "unknown", "no pair of its nodes could be measured")
-        good = _names(pair for pair, busbw in met.items() if busbw >= SLOW * usual)
-        slow = []
-        for node in nodes:
-            if node.name in good or node.name not in _names(met):
-                continue
-            partners = [one for one in nodes if one.name in good and _pair(node, one) not in met]
-            again = self._measure_pairs([(node, partners[0])], collective) if partners else {}
-            if all(busbw < SLOW * usual for busbw in again.values()):
-                slow.append(node.name)
-        self._note_pairs(usual)
+        slow = self._slow(met, usual, collective)
         if slow:
             verb = "is" if len(slow) == 1 else "are"
-            why = f"{' and '.join(slow)} {verb} slow with every partner: replace the instance"
+            told = " and ".join(slow) if len(slow) < 3 else shown(slow)
+            why = f"{told} {verb} slow with every partner: replace the instance"
             return Check(name, subject, "failed", why, {"slow": slow})
-        why = f"no pair is slower than the others ({usual:.4g} GB/s)"
+        count = len(_names(met))
+        where = f" of {count} of the {len(nodes)} nodes" if count < len(nodes) else ""
+        why = f"no pair{where} is slower than the others ({usual:.4g} GB/s)"
         return Check(
             name, subject, "unknown" if self.short else "ok", f"{why}: it is not one node" if self.short else why
         )
 
+    def _meet(self, nodes: Sequence[Node], collective: str) -> dict[tuple[str, ...], float]:
+        """Measure rounds of pairs, until one of them is slow or each node has had some partners."""
+        met: dict[tuple[str, ...], float] = {}
+        for number, pairs in enumerate(_rounds(nodes), 1):
+            met.update(self._measure_pairs(pairs, collective))
+            # One of an odd number has its first turn in the second round. Two slow ones may look alike at first.
+            if number == ROUNDS or (not _alike(met) and len(_names(met)) == len(nodes)):
+                break
+        return met
+
+    def _slow(self, met: dict[tuple[str, ...], float], usual: float, collective: str) -> list[str]:
+        """Return who is slow: each that has met no good one meets one of a good pair, many of them at a time."""
+        good = _names(pair for pair, busbw in met.items() if busbw >= SLOW * usual)
+        waiting = [node for node in self.group.nodes if node.name in _names(met) and node.name not in good]
+        slow = set()
+        while waiting:
+            partners = [node for node in self.group.nodes if node.name in good]
+            pairs, later = [], []
+            for node in waiting:
+                partner = next((one for one in partners if _pair(node, one) not in met), None)
+                if partner:
+                    partners.remove(partner)
+                    pairs.append((node, partner))
+                else:
+                    later.append(node)
+            again = self._measure_pairs(pairs, collective)
+            slow |= {node.name for node, other in pairs if again.get(_pair(node, other), 0.0) < SLOW * usual}
+            if not pairs:  # nobody is left whom they have not met
+                slow |= {node.name for node in later}
+                break
+            waiting = later
+        return [node.name for node in self.group.nodes if node.name in slow]
+
     def _measure_pairs(self, pairs: Sequence[tuple[Node, Node]], collective: str) -> dict[tuple[str, ...], float]:
         """Measure pairs without a common node at the same time; return what each gave, if it had room."""
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            measured = list(pool.map(lambda pair: self._measure("pair", pair, collective), pairs))
-        measured = [one for one in measured if not one.busy]
-        self.pairs += measured
+            measured = []
+            for one in pool.map(lambda pair: self._measure("pair", pair, collective), pairs):
+                self.context.save()
+                if not one.busy:
+                    measured.append(one)
+                    self.pairs.append(one)
         return {tuple(sorted(one.nodes)): one.busbw for one in measured}
 
-    def _note_pairs(self, usual: float) -> None:
+    def _note_pairs(self) -> None:
+        usual = max((one.busbw for one in self.pairs), default=0.0)
         for one in self.pairs:
             status, why = ("failed", one.problem) if one.problem else ("ok", "")
             if not one.problem and one.busbw < SLOW * usual:
@@ -434,6 +535,16 @@ def _pair(one: Node, other: Node) -> tuple[str, ...]:
 
 def _names(pairs: Iterable[tuple[str, ...]]) -> set[str]:
     return {name for pair in pairs for name in pair}
+
+
+def _alike(met: Mapping[tuple[str, ...], float]) -> bool:
+    return not met or min(met.values()) >= SLOW * max(met.values())
+
+
+def _sample(nodes: Sequence[Node]) -> list[Node]:
+    """Return some nodes, as far from each other in the list as they can be."""
+    count = min(len(nodes), max(SAMPLE, math.isqrt(len(nodes) - 1) + 1))
+    return [nodes[index * len(nodes) // count] for index in range(count)]
 
 
 def _rounds(nodes: Sequence[Node]) -> Iterator[list[tuple[Node, Node]]]:
@@ -492,7 +603,7 @@ def _fabric_problem(measured: Measured, nics: int) -> str:
         return problem
     hosts = [host for host, seen in network.hosts.items() if seen.provider]
     if len(hosts) < len(measured.nodes) and not measured.problem:
-        return f"NCCL told of EFA on {', '.join(hosts)} alone; needed: on {len(measured.nodes)} nodes"
+        return f"NCCL told of EFA on {shown(hosts)} alone; needed: on {len(measured.nodes)} nodes"
     for host in hosts:
         if network.hosts[host].nics is None:
             return f"NCCL did not tell how many EFA devices it found on {host}; needed: {nics}"

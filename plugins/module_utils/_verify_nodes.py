@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _efa, _run, _verify
+from ansible_collections.pcluster.postboot.plugins.module_utils._node_names import shown
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import Check, Context
 
 # Services with metrics, and where they answer unless their options say otherwise.
@@ -18,6 +19,8 @@ EXPORTERS = {"node_exporter": 9100, "nvidia-dcgm-exporter": 9400, "slurm_exporte
 # Those that a node has whenever its last run had the component; the one of GPUs only where there are some.
 _OWN = {"node_exporter": "node_exporter", "dcgm_exporter": "nvidia-dcgm-exporter"}
 _RAN = ("changed", "unchanged")
+# For how many reasons of failures there is a line.
+_MOST_REASONS = 10
 
 PROBE = f"""
 report={os.path.join(_run.STATE_DIR, "report.json")}
@@ -90,12 +93,12 @@ def _judge(
     """Yield the checks of some nodes; `kinds` has the instance type of each, or nothing, `gpus` who has some."""
     of = {name: values.get(name, {}) for name in kinds}
     reports = {name: _report(seen) for name, seen in of.items()}
-    yield _last_run(subject, reports)
+    yield from _last_run(subject, reports)
     if versions:
         yield from _versions(subject, reports, versions)
     yield from _exporters(subject, of, reports, gpus)
     if any(seen.get("device") for seen in of.values()) or any(kind in _efa.DEVICES for kind in kinds.values()):
-        yield _fabric(subject, of, kinds)
+        yield from _fabric(subject, of, kinds)
 
 
 def _exporters(
@@ -105,17 +108,24 @@ def _exporters(
     gpus: Collection[str],
 ) -> Iterator[Check]:
     """Say whether the exporters answer that are enabled, and whether those are that site has brought there."""
-    down = [f"{one} on {name}" for name, seen in of.items() for one in seen.get("down", [])]
-    up = sorted({one for seen in of.values() for one in seen.get("up", [])})
-    problems = [f"no answer from {', '.join(down)}; see 'journalctl -u' there"] if down else []
+    down: dict[str, list[str]] = {}
+    missing: dict[tuple[str, str], list[str]] = {}
     for name, seen in of.items():
+        for one in seen.get("down", []):
+            down.setdefault(one, []).append(name)
         enabled = [one.split(" ")[0] for one in (*seen.get("up", []), *seen.get("down", []))]
         ran = [one for one in (reports[name] or {}).get("components", []) if one.get("status") in _RAN]
         for component in (str(one.get("name")) for one in ran):
             unit = _OWN.get(component, "")
             if unit and unit not in enabled and (component != "dcgm_exporter" or name in gpus):
-                why = f"{unit} is not enabled on {name}, where site has run {component}: run it there again"
-                problems.append(why)
+                missing.setdefault((unit, component), []).append(name)
+    up = sorted({one for seen in of.values() for one in seen.get("up", [])})
+    silent = ", ".join(f"{one} on {shown(names)}" for one, names in down.items())
+    problems = [f"no answer from {silent}; see 'journalctl -u' there"] if down else []
+    problems += [
+        f"{unit} is not enabled on {shown(names)}, where site has run {component}: run it there again"
+        for (unit, component), names in missing.items()
+    ]
     if problems:
         yield Check("exporters", subject, "failed", "; ".join(problems))
     elif up:
@@ -130,11 +140,12 @@ def _report(seen: Mapping[str, Sequence[str]]) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _last_run(subject: str, reports: Mapping[str, dict[str, Any] | None]) -> Check:
+def _last_run(subject: str, reports: Mapping[str, dict[str, Any] | None]) -> Iterator[Check]:
     without = [name for name, report in reports.items() if report is None]
     if without:
-        return Check("last run", subject, "failed", f"site has not run on {', '.join(without)}: there is no report")
-    bad = []
+        yield Check("last run", subject, "failed", f"site has not run on {shown(without)}: there is no report")
+        return
+    bad: dict[str, list[str]] = {}
     for name, report in reports.items():
         failed = [
             f"{one.get('name')} ({'deferred: ' if one.get('status') == 'deferred' else ''}{one.get('why')})"
@@ -143,12 +154,20 @@ def _last_run(subject: str, reports: Mapping[str, dict[str, Any] | None]) -> Che
         ]
         stopped = (report or {}).get("stopped") or {}
         if failed or stopped:
-            bad.append(f"{name}: {', '.join(failed) or stopped.get('message') or 'it stopped'}")
+            why = ", ".join(failed) or str(stopped.get("message") or "it stopped")
+            bad.setdefault(why, []).append(name)
     details = {"reports": dict(reports)}
+    told = dict(list(bad.items())[:_MOST_REASONS])
+    for why, names in told.items():
+        yield Check("last run", subject, "failed", f"{shown(names)}: {why}", details)
+        details = {}
+    rest = [name for why, names in bad.items() if why not in told for name in names]
+    if rest:
+        yield Check("last run", subject, "failed", f"{shown(rest)}: {len(bad) - len(told)} other reasons")
     if bad:
-        return Check("last run", subject, "failed", "; ".join(bad), details)
+        return
     finished = sorted(str((report or {}).get("finished")) for report in reports.values())
-    return Check("last run", subject, "ok", f"nothing failed on {', '.join(reports)}, as of {finished[0]}", details)
+    yield Check("last run", subject, "ok", f"nothing failed on {shown(reports)}, as of {finished[0]}", details)
 
 
 def _versions(
@@ -168,13 +187,13 @@ def _versions(
     details = {name: _phrases(found) for name, found in known.items()}
     if others:
         lines = [
-            f"{component} was last run for {has} on {', '.join(names)}, wanted is {needed}"
+            f"{component} was last run for {has} on {shown(names)}, wanted is {needed}"
             for (component, has, needed), names in others.items()
         ]
         yield Check("versions", subject, "failed", f"{'; '.join(lines)}; run site there", details)
     silent = [name for name in told if name not in known]
     if silent:
-        why = f"the report of {', '.join(silent)} tells none: run site there"
+        why = f"the report of {shown(silent)} tells none: run site there"
         yield Check("versions", subject, "unknown", why, details)
     if others or silent or not known:
         return
@@ -188,15 +207,17 @@ def _phrases(found: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     return {component: str(seen.get("summary") or seen.get("version") or "") for component, seen in found.items()}
 
 
-def _fabric(subject: str, of: Mapping[str, Mapping[str, Sequence[str]]], kinds: Mapping[str, str]) -> Check:
+def _fabric(subject: str, of: Mapping[str, Mapping[str, Sequence[str]]], kinds: Mapping[str, str]) -> Iterator[Check]:
+    bad: dict[str, list[str]] = {}
     for name, seen in of.items():
         answering, there = len(_efa.domains("\n".join(seen.get("domain", [])))), len(seen.get("device", []))
         wanted = _efa.DEVICES.get(kinds[name], there)
         if there != wanted:
-            why = f"{name} has {there} of the {wanted} EFA devices of a {kinds[name]}; run site with --tags efa"
-            return Check("efa", subject, "failed", why)
-        if answering != there:
-            why = f"libfabric sees {answering} of {there} EFA devices on {name}; run site with --tags efa"
-            return Check("efa", subject, "failed", why)
-    counts = sorted({len(seen.get("device", [])) for seen in of.values()})
-    return Check("efa", subject, "ok", f"libfabric sees {' or '.join(map(str, counts))} devices on each node")
+            bad.setdefault(f"{{}} has {there} of the {wanted} EFA devices of a {kinds[name]}", []).append(name)
+        elif answering != there:
+            bad.setdefault(f"libfabric sees {answering} of {there} EFA devices on {{}}", []).append(name)
+    for why, names in bad.items():
+        yield Check("efa", subject, "failed", f"{why.format(shown(names))}; run site with --tags efa")
+    if not bad:
+        counts = sorted({len(seen.get("device", [])) for seen in of.values()})
+        yield Check("efa", subject, "ok", f"libfabric sees {' or '.join(map(str, counts))} devices on each node")

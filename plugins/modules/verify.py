@@ -57,6 +57,12 @@ options:
         V(nccl) in O(stages) then go on with the nodes that are idle.
     type: int
     default: 120
+  limit:
+    description:
+      - After how many minutes no further job is submitted. What was found until then is told, and what was not is a
+        failure; V(0) is no limit.
+    type: int
+    default: 0
   container_image:
     description:
       - The image for the containers, as C(srun --container-image) takes it. By default the smallest of O(images_dir).
@@ -174,7 +180,10 @@ options:
     type: str
     default: ""
   output:
-    description: The JSON file for the results. A page to look at is written beside it, with C(.html) at its end.
+    description:
+      - The JSON file for the results. A page to look at is written beside it, with C(.html) at its end.
+      - Both are written after each stage, and each minute of one that takes long, so that a run that is ended before
+        its time leaves what it has found.
     type: path
     default: /var/lib/pcluster-postboot/verify.json
 extends_documentation_fragment:
@@ -198,10 +207,6 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-report:
-  description: What was written to O(output); its C(ok) says whether every stage measured something and nothing failed.
-  type: dict
-  returned: success
 page:
   description: Where the page is that shows the same with charts. It needs no other file.
   type: str
@@ -222,7 +227,6 @@ verdict:
   returned: success
 """
 
-import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -295,6 +299,7 @@ def main() -> None:
             "power_up": {"type": "bool", "default": False},
             "time_limit": {"type": "int", "default": 10},
             "wait": {"type": "int", "default": 120},
+            "limit": {"type": "int", "default": 0},
             "container_image": {"type": "str", "default": ""},
             "images_dir": {"type": "path", "default": "/fsx/containers"},
             "slurm": {"type": "path", "default": "/opt/slurm"},
@@ -311,8 +316,7 @@ def main() -> None:
     params = module.params
     if module.check_mode:
         none = "no job is submitted in check mode"
-        module.exit_json(changed=False, report={}, table=[], complaints=[], verdict=none, msg=none)
-    begun = time.time()
+        module.exit_json(changed=False, table=[], complaints=[], verdict=none, msg=none)
     try:
         nccl = nccl_options(params["nccl"])
     except _nccl_expected.ExpectedError as error:
@@ -326,6 +330,7 @@ def main() -> None:
         power_up=params["power_up"],
         time_limit=params["time_limit"],
         wait=params["wait"],
+        limit=params["limit"],
         slurm=params["slurm"],
         instance_types={name: str(kind) for name, kind in params["instance_types"].items() if kind},
         versions=params["versions"],
@@ -335,21 +340,19 @@ def main() -> None:
     try:
         context = _verify.Context(options)
         try:
-            checks = [(stage, check) for stage in params["stages"] for check in STAGES[stage](context)]
+            told = {name: params[name] for name in ("user", "stages", "cluster", "region")}
+            stages = {name: STAGES[name] for name in params["stages"]}
+            checks = _verify.carry_out(context, stages, params["output"], told)
         finally:
             context.close()
-        told = {name: params[name] for name in ("user", "stages", "cluster", "region")}
-        report = _verify.report(checks, begun, **told, runs=context.runs, pairs=context.pairs)
-        _verify.write(params["output"], report)
     except (OSError, _verify.VerifyError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(
         changed=False,
-        report=report,
         page=_verify.page_of(params["output"]),
         table=_verify.table(checks),
         complaints=_verify.complaints(checks),
-        verdict=report["verdict"],
+        verdict=_verify.verdict(checks),
     )
 
 

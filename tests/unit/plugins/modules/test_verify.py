@@ -8,6 +8,7 @@ import json
 import os
 import pwd
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ for word in "$@"; do case $word in --container-image={root}/results/*)
 esac; done
 [ $kind = image ] && [ ! -f {fake}/image ] && echo "image|$image" > {fake}/$nodes.image && touch "$image"
 printf '%s\\n' "$*" | head -n 1 >> {fake}/calls; env > {fake}/environment; env > {fake}/environment-$kind
-for node in $(echo $nodes | tr , ' '); do
+for node in $({python} -IS {hostnames} "$nodes"); do
   answer={fake}/$kind; [ -f {fake}/$node.$kind ] && answer={fake}/$node.$kind
   sed "s/^/postboot-verify|$node|/" $answer
 done
@@ -42,6 +43,13 @@ exit 0
 """
 HOST = "enroot|4.1.2\nroot|0:50 /\nos|Ubuntu 24.04.1 LTS\n"
 CONTAINER = "root|0:77 /\nos|Sandbox tiny\n"
+
+
+HOSTNAMES = Path(__file__).parents[2] / "fixtures/slurm/hostnames.py"
+
+
+def srun(fake: Path, root: Path) -> str:
+    return SRUN.format(fake=fake, root=root, python=sys.executable, hostnames=HOSTNAMES)
 
 
 class Cluster:
@@ -53,7 +61,7 @@ class Cluster:
         for path in (self.fake, self.images, self.results, root / "slurm/bin", root / "bin"):
             path.mkdir(parents=True)
         os.chmod(root, 0o755)
-        self.program("slurm/bin/srun", SRUN.format(fake=self.fake, root=self.root))
+        self.program("slurm/bin/srun", srun(self.fake, self.root))
         self.program("bin/runuser", '#!/bin/sh\necho "$2" > ' + f'{self.fake}/user\nshift 3; exec "$@"\n')
         self.says(help="  --container-image=[USER@][REGISTRY#]IMAGE\n", host=HOST, container=CONTAINER)
         self.nodes(("gpu-st-p5-1", "IDLE", "gpu"), ("cpu-st-c5-1", "MIXED+CLOUD", "cpu"))
@@ -94,9 +102,16 @@ def run(cluster: Cluster, run_module: Run) -> Run:
         output = str(cluster.root / "var/verify.json")
         given = {"user": USER, "slurm": f"{cluster.root}/slurm", "images_dir": str(cluster.images), "output": output}
         given["results_dir"] = str(cluster.results)
-        return run_module(verify, {"stages": ["containers"], **given, **more}, check=check)
+        result = run_module(verify, {"stages": ["containers"], **given, **more}, check=check)
+        return with_report(result, Path(output))
 
     return go
+
+
+def with_report(result: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return what the module said, with what it has written."""
+    assert "report" not in result
+    return {**result, "report": json.loads(path.read_text())} if "table" in result and path.exists() else result
 
 
 def results(result: dict[str, Any]) -> dict[tuple[str, str], str]:
@@ -170,7 +185,7 @@ def test_without_an_image_one_of_the_nodes_own_files_is_made(none: Cluster, run:
     result = run()
     assert result["complaints"] == []
     assert message(result, "cpu") == "Sandbox tiny on cpu-st-c5-1, from an image of the node's own files"
-    assert message(result, "gpu") == "Sandbox tiny on gpu-st-p5-1, gpu-st-p5-2, from an image of the node's own files"
+    assert message(result, "gpu") == "Sandbox tiny on gpu-st-p5-[1-2], from an image of the node's own files"
     started = [call.partition("--container-image=")[2].split(" ")[0] for call in none.calls]
     folders = {os.path.dirname(path) for path in started if path}
     assert sorted(os.path.basename(path) for path in started if path) == [
@@ -239,7 +254,7 @@ def test_a_partition_with_gpus_on_some_nodes(cluster: Cluster, run: Run) -> None
         ("a without GPUs", "container"): "ok",
     }
     asked = [
-        ("--nodelist=g1,g2 " in call, "--gres=gpu:8 " in call, "--nodelist=a1,a2 " in call) for call in cluster.calls
+        ("--nodelist=g[1-2] " in call, "--gres=gpu:8 " in call, "--nodelist=a[1-2] " in call) for call in cluster.calls
     ]
     assert asked == [(True, True, False)] * 2 + [(False, False, True)] * 2
 
@@ -340,7 +355,7 @@ def test_the_verdict_says_first_what_was_not_measured() -> None:
     assert "; nodes on q5: x; and 3 more. 1 checks passed" in _verify.verdict([*well, *many])
 
 
-@pytest.mark.parametrize(("number", "nodes"), [(1, "a1"), (2, "a1,a2"), (0, "a1,a2,a3")])
+@pytest.mark.parametrize(("number", "nodes"), [(1, "a1"), (2, "a[1-2]"), (0, "a[1-3]")])
 def test_how_many_nodes(cluster: Cluster, run: Run, number: int, nodes: str) -> None:
     cluster.nodes(*[(name, "IDLE", "a") for name in ("a1", "a2", "a3")])
     run(nodes=number)
@@ -360,7 +375,7 @@ def test_one_partition_fails_and_the_other_is_checked(cluster: Cluster, run: Run
     )
     cluster.program(
         "slurm/bin/srun",
-        SRUN.format(fake=cluster.fake, root=cluster.root).replace(
+        srun(cluster.fake, cluster.root).replace(
             "exit 0\n", f"case $* in *=cpu*--container*) echo '{error}' >&2; exit 1;; esac\n"
         ),
     )
@@ -430,7 +445,7 @@ def docker(result: dict[str, Any]) -> tuple[str, str]:
 
 def test_docker_gives_containers_gpus_on_which_cuda_starts(gpus: Cluster, run: Run) -> None:
     assert docker(run()) == ("ok", "8 GPUs in a container of Docker's, and CUDA starts there")
-    (call,) = [call for call in gpus.calls if "--nodelist=a1,a2 " in call and "--ntasks=2" in call][1:2]
+    (call,) = [call for call in gpus.calls if "--nodelist=a[1-2] " in call and "--ntasks=2" in call][1:2]
     assert "--gres=gpu:8" in call
     # Only root may use Docker, unless docker_users says otherwise.
     assert "USER=root\n" in (gpus.fake / "environment-docker").read_text()
@@ -464,7 +479,7 @@ def test_docker_on_nodes_without_libcuda(gpus: Cluster, run: Run) -> None:
     gpus.says(docker=DOCKER.replace("cuda_host|8\ncuda|8", "cuda_host|none\ncuda|none"))
     assert docker(run()) == (
         "ok",
-        "8 GPUs in a container of Docker's; CUDA was not tried, as a1, a2 have no libcuda.so.1",
+        "8 GPUs in a container of Docker's; CUDA was not tried, as a[1-2] have no libcuda.so.1",
     )
 
 
@@ -483,7 +498,7 @@ def test_docker_where_it_is_not_wanted(gpus: Cluster, run: Run) -> None:
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        ("Unable to allocate resources: Requested nodes are busy", "no room within 120 s on a1, a2"),
+        ("Unable to allocate resources: Requested nodes are busy", "no room within 120 s on a[1-2]"),
         (
             "Unable to allocate resources: Access/permission denied",
             "Slurm takes no job of root's, who alone may use Docker: "
@@ -589,19 +604,13 @@ def test_a_job_that_hangs_is_cancelled(cluster: Cluster, run: Run, monkeypatch: 
     cluster.program("slurm/bin/scancel", f'#!/bin/sh\necho "$*" > {cluster.fake}/cancelled\n')
     cluster.program(
         "slurm/bin/srun",
-        SRUN.format(fake=cluster.fake, root=cluster.root).replace(
+        srun(cluster.fake, cluster.root).replace(
             "kind=host;", "kind=host; echo $$ > " + f"{cluster.fake}/pid; exec sleep 60;"
         ),
     )
-    clock = iter(range(0, 10**9, 10**4))
-    monkeypatch.setattr(_verify.time, "monotonic", lambda: next(clock))
-    real = _verify.subprocess.Popen.communicate
-    monkeypatch.setattr(
-        _verify.subprocess.Popen,
-        "communicate",
-        lambda self, input=None, timeout=None: real(self, input, timeout and min(timeout, 1)),
-    )
-    result = run(partitions=["cpu"])
+    monkeypatch.setattr(_verify, "_SPARE", 1)
+    monkeypatch.setattr(_verify, "_PATIENCE", 0.3)
+    result = run(partitions=["cpu"], time_limit=0, wait=0)
     assert "the job did not end within" in result["complaints"][0]
     assert (cluster.fake / "cancelled").read_text().startswith("--name=postboot-verify-")
     with pytest.raises(ProcessLookupError):
@@ -614,15 +623,9 @@ def test_a_job_is_ended_where_slurm_does_not_answer(
     cluster.program("slurm/bin/scancel", f"#!/bin/sh\ntouch {cluster.fake}/asked; exec sleep 60\n")
     cluster.program("slurm/bin/srun", f'#!/bin/sh\n[ "$1" = --help ] && exec cat {cluster.fake}/help\n'
                     f"echo $$ > {cluster.fake}/pid; exec sleep 60\n")  # fmt: skip
-    clock = iter(range(0, 10**9, 10**4))
-    monkeypatch.setattr(_verify.time, "monotonic", lambda: next(clock))
-    real = _verify.subprocess.Popen.communicate
-    monkeypatch.setattr(
-        _verify.subprocess.Popen,
-        "communicate",
-        lambda self, input=None, timeout=None: real(self, input, timeout and min(timeout, 1)),
-    )
-    result = run(partitions=["cpu"])
+    monkeypatch.setattr(_verify, "_SPARE", 1)
+    monkeypatch.setattr(_verify, "_PATIENCE", 0.3)
+    result = run(partitions=["cpu"], time_limit=0, wait=0)
     assert "the job did not end within" in result["complaints"][0]
     assert (cluster.fake / "asked").exists()
     with pytest.raises(ProcessLookupError):

@@ -10,6 +10,7 @@ import pwd
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,17 +26,18 @@ USER = pwd.getpwuid(65534).pw_name
 P4D = "p4d.24xlarge"
 # Runs the script of a job on each of its nodes.
 SRUN = """#!/bin/bash
-for word; do case $word in --nodelist=*) nodes=${word#*=} ;; esac; done
+for word; do case $word in --nodelist=*) nodes=$(PYTHON -IS HOSTNAMES "${word#*=}") ;; esac; done
 printf '%s\\n' "$*" | head -n 1 >> ROOT/calls
 fail() { echo "srun: error: $*" >&2; exit 1; }
-for node in ${nodes//,/ }; do
+for node in $nodes; do
   [ ! -e ROOT/$node/busy ] || fail 'Unable to allocate resources: Requested nodes are busy'
 done
-for node in ${nodes//,/ }; do
+for node in $nodes; do
   [ ! -e ROOT/$node/broken ] || fail "Node failure on $node"
   SLURMD_NODENAME=$node sh -c "${!#}" || exit
 done
 """
+HOSTNAMES = Path(__file__).parents[2] / "fixtures/slurm/hostnames.py"
 SYSTEMCTL = """#!/bin/sh
 for unit; do :; done
 unit=ROOT/${SLURMD_NODENAME:-head}/enabled/$unit
@@ -58,7 +60,7 @@ class Cluster:
         self.root = root
         for path in ("slurm/bin", "bin"):
             (root / path).mkdir(parents=True)
-        self.program("slurm/bin/srun", SRUN)
+        self.program("slurm/bin/srun", SRUN.replace("PYTHON", sys.executable).replace("HOSTNAMES", str(HOSTNAMES)))
         self.program("bin/runuser", '#!/bin/sh\nshift 3; exec "$@"\n')
         for folder in ("bin", "slurm/bin"):  # the head node's own script, and those of jobs
             self.program(f"{folder}/systemctl", SYSTEMCTL)
@@ -135,7 +137,9 @@ def run(cluster: Cluster, run_module: Run) -> Run:
     def go(**more: Any) -> dict[str, Any]:
         root = cluster.root
         given = {"user": USER, "slurm": f"{root}/slurm", "stages": ["nodes"], "output": f"{root}/out/verify.json"}
-        return run_module(verify, {**given, **more})
+        result = run_module(verify, {**given, **more})
+        path = root / "out/verify.json"
+        return {**result, "report": json.loads(path.read_text())} if "table" in result else result
 
     return go
 
@@ -157,7 +161,7 @@ def test_all_is_well(cluster: Cluster, run: Run) -> None:
     assert checks(result) == [
         ("cluster", "last run", "ok", "nothing failed on head, as of 2026-11-20T09:21:00Z"),
         ("cluster", "exporters", "ok", "node_exporter, prometheus answer"),
-        ("q", "last run", "ok", "nothing failed on n1, n2, as of 2026-11-19T08:00:00Z"),
+        ("q", "last run", "ok", "nothing failed on n[1-2], as of 2026-11-19T08:00:00Z"),
         ("q", "exporters", "ok", "node_exporter answers"),
         ("q", "efa", "ok", "libfabric sees 4 devices on each node"),
     ]
@@ -166,7 +170,7 @@ def test_all_is_well(cluster: Cluster, run: Run) -> None:
     assert "node_exporter" in Path(result["page"]).read_text()
     # A node whose GPUs are all in use can answer.
     assert len(cluster.calls) == 1
-    assert "--nodelist=n1,n2 " in cluster.calls[0]
+    assert "--nodelist=n[1-2] " in cluster.calls[0]
     assert "--gres" not in cluster.calls[0]
 
 
@@ -279,7 +283,7 @@ def test_no_device_anywhere(cluster: Cluster, run: Run) -> None:
     cluster.nodes("n1", "n2", feature=P4D)
     assert checks(run(), "efa") == []  # ParallelCluster was not asked for EFA
     cluster.nodes("n1", "n2", feature=f"{P4D},p4d,efa,gpu")
-    assert "n1 has 0 of the 4 EFA devices" in run()["complaints"][0]
+    assert "n[1-2] has 0 of the 4 EFA devices" in run()["complaints"][0]
 
 
 def test_devices_without_efas_software(cluster: Cluster, run: Run) -> None:
@@ -302,7 +306,7 @@ def test_busy_nodes_are_left_out(cluster: Cluster, run: Run) -> None:
     ]
     assert all("n3" not in call for call in cluster.calls)
     (cluster.root / "n2/busy").touch()
-    assert checks(run(wait=3))[1:] == [("q", "last run", "skipped", "no room within 3 s on n1, n2")]
+    assert checks(run(wait=3))[1:] == [("q", "last run", "skipped", "no room within 3 s on n[1-2]")]
 
 
 def test_partitions_with_the_same_nodes(cluster: Cluster, run: Run) -> None:
