@@ -19,6 +19,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
@@ -34,6 +35,8 @@ GPU_ENVIRONMENT = ("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=com
 _HARMLESS = {"CLOUD", "COMPLETING", "DYNAMIC_NORM", "PLANNED"}
 # How many things that were not measured the verdict names.
 _MOST_TOLD = 6
+# How wide the table is, as far as its first columns allow it.
+_WIDTH = 200
 # How a line begins that says that a job was ended from here.
 LATE = "the job did not end within"
 # Jobs are submitted by several threads, and one that hangs is cancelled by its name.
@@ -555,11 +558,18 @@ def report(
 
 
 def table(checks: Sequence[tuple[str, Check]]) -> list[str]:
-    """Return what people read."""
+    """Return what people read; a message that is too long for a line goes on below itself."""
     rows = [("STAGE", "WHERE", "CHECK", "RESULT", "")]
     rows += [(stage, check.subject, check.name, check.status, check.message) for stage, check in checks]
     widths = [max(len(row[index]) for row in rows) for index in range(4)]
-    return ["  ".join([*(cell.ljust(w) for cell, w in zip(row, widths)), row[4]]).rstrip() for row in rows]
+    lines = []
+    for row in rows:
+        before = "".join(cell.ljust(width + 2) for cell, width in zip(row, widths))
+        message = textwrap.wrap(row[4], max(80, _WIDTH - len(before)), break_long_words=False, break_on_hyphens=False)
+        lines += [
+            (text + part).rstrip() for text, part in zip([before] + [" " * len(before)] * len(message), message or [""])
+        ]
+    return lines
 
 
 def _counts(check: Check) -> bool:

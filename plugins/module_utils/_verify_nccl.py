@@ -57,9 +57,9 @@ _ARCHITECTURES = {"T4": "75 to {}", "V100": "70 to {} (CUDA 12 has it, CUDA 13 h
 # has one for each channel to and from every other, in all twice the square of the processes. The first over the
 # network tells how it goes there, and the first with GPUDirect RDMA that a NIC reaches the GPU's memory. A line that
 # begins with a blank is the end of a row of the table. Of what NCCL says of itself, one process of a node is enough;
-# the others tell what they have found of the network. The exit code comes last, as sh knows no pipefail, and a SIGTERM
-# to all of them must not cost what the program has said last. No more than a shell: containers may have no other
-# program.
+# the others tell which network they use, by which provider. The exit code comes last, as sh knows no pipefail. A
+# SIGTERM to all of them must not cost what the program has said last. No more than a shell is needed, as containers
+# may have no other program.
 FILTER = """
 trap : TERM
 { %s; printf '\n%%s\n' "postboot-verify-code $?"; } | {
@@ -72,7 +72,8 @@ trap : TERM
       *' NCCL INFO Channel '*' via NET/'*/GDRDMA*) [ -z "$direct" ] || continue; direct=1 ;;
       *' NCCL INFO Channel '*' via NET/'*) [ -z "$far" ] || continue; far=1 ;;
       *' NCCL INFO Channel '*' via '*) continue ;;
-      *' NCCL INFO '*NET/* | *' NCCL INFO Using network '*) ;;
+      *' NCCL INFO NET/OFI Selected '* | *' NCCL INFO NET/'*': Using ['*) ;;
+      *' NCCL INFO Using network '* | *' NCCL INFO Assigned NET plugin '*) ;;
       *' NCCL INFO '*) [ "${SLURM_LOCALID:-0}" = 0 ] || continue ;;
       'postboot-verify-code '*) code=${line##* }; continue ;;
     esac

@@ -162,7 +162,10 @@ options:
         type: float
         default: 0.1
       bisect:
-        description: Whether pairs of nodes are measured where several together fall short, to find the slow one.
+        description:
+          - Whether pairs of nodes are measured where several together fall short, to find the slow one. Where nobody
+            knows what to expect of all together, about the square root of them meet in pairs, and all where one is
+            slow.
         type: bool
         default: true
   results_dir:

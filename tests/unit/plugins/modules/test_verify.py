@@ -8,7 +8,10 @@ import json
 import os
 import pwd
 import shlex
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -630,6 +633,80 @@ def test_a_job_is_ended_where_slurm_does_not_answer(
     assert (cluster.fake / "asked").exists()
     with pytest.raises(ProcessLookupError):
         os.kill(int((cluster.fake / "pid").read_text()), 0)
+
+
+def test_what_is_known_is_written_after_each_stage(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is killed leaves it."""
+    path = cluster.root / "var/verify.json"
+    context = _verify.Context(_verify.Options(user=USER))
+    seen: list[dict[str, Any]] = []
+
+    def first(_context: _verify.Context) -> Any:
+        assert not path.exists()
+        yield check("cpu", "ok", "first")
+        yield check("cpu", "ok", "second")
+
+    def second(context: _verify.Context) -> Any:
+        seen.append(json.loads(path.read_text()))
+        monkeypatch.setattr(_verify, "_SAVED_EVERY", 0)
+        context.runs.append({"stage": "one_node"})
+        context.save()
+        seen.append(json.loads(path.read_text()))
+        yield check("gpu", "failed", "third")
+
+    checks = _verify.carry_out(context, {"nodes": first, "nccl": second}, str(path), {"cluster": "main"})
+    assert [one.message for _stage, one in checks] == ["first", "second", "third"]
+    told, later, last = *seen, json.loads(path.read_text())
+    assert [one["message"] for one in told["checks"]] == ["first", "second"]
+    assert (told["ok"], told["finished"], told["verdict"]) == (False, "", "not finished: nccl. 2 checks passed")
+    assert later["runs"] == [{"stage": "one_node"}]
+    assert (last["verdict"], len(last["checks"]), last["cluster"]) == ("1 of 3 checks failed", 3, "main")
+    assert last["finished"]
+    assert path.with_suffix(".html").exists()
+
+
+def test_a_run_ends_before_its_time_is_over(cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it Ansible would end it, and nobody would know what it has found."""
+    real = _verify.time.monotonic
+    monkeypatch.setattr(_verify.time, "monotonic", lambda: real() + 3600 * bool(cluster.calls))
+    result = run(limit=60, stages=["containers", "nodes"])
+    line = (
+        "verify_limit: 60 minutes were over before this stage was, and nodes not begun; needed: more of them, or fewer"
+    )
+    assert result["complaints"] == [f"cluster: time (containers): {line} checks"]
+    assert len(cluster.calls) == 1
+    assert results(result)[("cluster", "pyxis")] == "ok"
+    assert not result["report"]["ok"]
+    assert result["report"]["finished"]
+
+
+@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGTERM])
+def test_sruns_end_with_the_module(cluster: Cluster, kill: int) -> None:
+    """However it ends: Ansible kills one that takes longer than it may."""
+    cluster.program("slurm/bin/srun", f"#!/bin/sh\necho $$ > {cluster.fake}/pid.new\n"
+                    f"mv {cluster.fake}/pid.new {cluster.fake}/pid; exec sleep 60\n")  # fmt: skip
+    top = Path(_verify.__file__).parents[5]
+    package = "ansible_collections.pcluster.postboot.plugins.module_utils"
+    code = f"""
+from concurrent.futures import ThreadPoolExecutor
+from {package} import _verify
+context = _verify.Context(_verify.Options(user={USER!r}, slurm={str(cluster.root / "slurm")!r}))
+with ThreadPoolExecutor(2) as pool:
+    pool.submit(context.srun, "cpu", [_verify.Node("n1", "IDLE", ("cpu",), 0)], "true").result()
+"""
+    child = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(top)})
+    path, until = cluster.fake / "pid", time.monotonic() + 20
+    while not path.exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    os.kill(child.pid, kill)
+    child.wait(timeout=20)
+    srun, until = Path("/proc") / path.read_text().strip(), time.monotonic() + 20
+    while srun.exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    left = srun.exists()
+    if left:
+        os.kill(int(srun.name), signal.SIGKILL)
+    assert not left
 
 
 def test_a_check_submits_nothing(cluster: Cluster, run: Run) -> None:

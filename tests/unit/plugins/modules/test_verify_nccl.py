@@ -660,7 +660,7 @@ def test_lines_of_connections_stay_on_the_nodes(tmp_path: Path, shell: str) -> N
     gone = {"", lines[5], lines[7], lines[9]}
     assert [done.stderr for done in said] == ["", ""]
     assert said[0].stdout.splitlines() == [line for line in lines if line not in gone]
-    # One process of a node says all of itself; the others what they have found of the network.
+    # One process of a node says all of itself; the others which network they use.
     assert said[1].stdout.splitlines() == [line for line in lines if line not in {*gone, lines[1], lines[4]}]
     assert [done.returncode for done in said] == [0, 0]
 

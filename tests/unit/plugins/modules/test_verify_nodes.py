@@ -185,6 +185,23 @@ def test_a_component_failed(cluster: Cluster, run: Run) -> None:
     ]
 
 
+def test_nodes_that_fail_alike_are_one_line(cluster: Cluster, run: Run) -> None:
+    cluster.nodes(*(f"n{index}" for index in range(1, 15)))
+    for index in (1, 2, 3, 5):
+        cluster.report(f"n{index}", [{"name": "efa", "status": "failed", "why": "no device"}])
+        cluster.exporter(f"n{index}", "node_exporter")
+    cluster.report("n4", [{"name": "efa", "status": "failed", "why": "a reboot is due"}])
+    assert run()["complaints"] == [
+        "q: last run (nodes): n[1-3,5]: efa (no device)",
+        "q: last run (nodes): n4: efa (a reboot is due)",
+        "q: exporters (nodes): no answer from node_exporter (localhost:9100) on n[1-3,5]; see 'journalctl -u' there",
+    ]
+    for index in range(1, 15):
+        cluster.report(f"n{index}", [{"name": "efa", "status": "failed", "why": f"reason {index}"}])
+    lines = [line for line in run()["complaints"] if "last run" in line]
+    assert (len(lines), lines[-1]) == (11, "q: last run (nodes): n[11-14]: 4 other reasons")
+
+
 def test_a_component_that_still_waits(cluster: Cluster, run: Run) -> None:
     cluster.report("n2", [{"name": "nccl", "status": "deferred", "why": "the head node's NCCL"}])
     assert run()["complaints"] == ["q: last run (nodes): n2: nccl (deferred: the head node's NCCL)"]
