@@ -260,10 +260,10 @@ class _Stage:
             if lines:
                 continue
             nodes = [measured.nodes[0] for measured, _check in some]
-            (slowest, worst), (fastest, _check) = some[0], some[-1]
-            what = f"{slowest.busbw:.4g} to {fastest.busbw:.4g} GB/s; " if fastest.busbw else ""
-            details = {**worst.details, "nodes": nodes}
-            yield worst._replace(message=f"{shown(nodes)}: {what}{worst.message}", details=details)
+            slowest, check = some[0]
+            how = "the slowest" if slowest.busbw else "such as"
+            message = f"{shown(nodes, 45)}, {how} {check.message}"
+            yield check._replace(message=message, details={**check.details, "nodes": nodes})
 
     def _several(self) -> Iterator[Check]:
         nodes, scopes = self.group.nodes, self.options.scopes

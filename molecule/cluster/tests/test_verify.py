@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,27 @@ def test_a_busy_partition_is_skipped_and_named(on: On, play: Play) -> None:
     assert result.returncode != 0
 
 
+@pytest.mark.long
+def test_jobs_end_with_a_verify_that_is_killed(on: On, play: Play) -> None:
+    """As Ansible kills a module that takes longer than it may."""
+    head, slurm = on("head"), "env PATH=/opt/slurm/bin:/usr/bin:/bin"
+    job = head.check_output(
+        f"cd /tmp && runuser -u alice -- {slurm} sbatch --parsable --exclusive -p cpu --wrap 'sleep 200' -o /dev/null"
+    )
+    waits = f"{slurm} squeue --noheader --format=%j | grep -q postboot-verify"
+    try:
+        with ThreadPoolExecutor() as pool:
+            done = pool.submit(verify, play, verify_partitions=["cpu"], verify_container_image=TINY, verify_wait=150)
+            head.check_output(f"for i in $(seq 240); do {waits} && exit; sleep 0.5; done; exit 1")
+            # The module itself, and not the program of Ansible's that waits for it.
+            head.check_output("kill -KILL $(pgrep -f '^[^ ]*python[^ ]* [^ ]*/AnsiballZ_verify.py')")
+            head.check_output(f"for i in $(seq 40); do {waits} || exit 0; sleep 0.5; done; exit 1")
+            assert done.result(timeout=300).returncode != 0
+    finally:
+        head.check_output(f"{slurm} scancel {job}")
+    assert head.run("pgrep -f [j]ob-name=postboot-verify").rc == 1
+
+
 def test_another_version_than_site_was_run_for_is_named(on: On, play: Play) -> None:
     result = verify(play, verify_stages=["nodes"], verify_partitions=["cpu"], node_exporter_version="9.9.9")
     assert result.returncode != 0
@@ -186,6 +208,9 @@ def test_nccl_is_measured_and_compared(on: On, play: Play, tmp_path: Path) -> No
     together = runs[("two_nodes", "all_reduce")]
     assert (together["ranks"], together["nics"]) == (16, 32)
     assert on("head").file(together["log"]).contains("NCCL INFO")
+    # Of alltoall's connections, more than a thousand here, each process has told of one.
+    log = runs[("two_nodes", "alltoall")]["log"]
+    assert on("head").check_output(f"grep -c 'NCCL INFO Channel .* via ' {log}") == "16"
     assert "<title>main: verified</title>" in (tmp_path / "verify.html").read_text()
 
 
