@@ -345,6 +345,7 @@ class _Run:
         self.options: dict[str, Any] = {}
         self.copies = 0
         self.ranks: list[Rank] = []
+        self.known: set[tuple[int, int]] = set()  # which of a group they are
         self.rows: list[Row] = []
         self.columns: list[str] = []
         self.pending = ""
@@ -420,8 +421,9 @@ class _Run:
         match = _RANK.match(line)
         if match:
             rank, group, pid, device = (int(match[index] or 0) for index in (1, 2, 3, 5))
-            if any((known.rank, known.group) == (rank, group) for known in self.ranks):
-                self.ranks = []  # the list of one that died before its first row
+            if (rank, group) in self.known:
+                self.ranks, self.known = [], set()  # the list of one that died before its first row
+            self.known.add((rank, group))
             self.ranks.append(Rank(rank, group, pid, match[4], device, match[6], match[7].strip()))
         return bool(match)
 

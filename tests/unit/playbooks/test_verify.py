@@ -126,6 +126,7 @@ def several(verify: Playbook) -> tuple[int, str, dict[str, Any]]:
     hosts = {
         "h1": {**node("h1", node_type="head"), "complaints": ["gpu: efa (nodes): 31 devices"]},
         "gpu1": {**node("gpu-st-p5-1"), "efa_version": "1.51.0"},
+        "gpu2": node("gpu-st-p5-2"),
         "h2": {**node("h2", node_type="head", cluster="second", components={"cuda": None, "efa": None})},
         "head": node("c-1", cluster="third"),  # its name says nothing
         "c2": node("c-2", cluster="third"),
@@ -152,7 +153,8 @@ def test_a_cluster_without_its_head_is_named_and_the_others_are_verified(several
 
 def test_each_head_is_given_what_is_of_its_own_cluster(several: tuple[int, str, Any]) -> None:
     first, second = several[2]["h1"], several[2]["h2"]
-    assert first["instance_types"] == {"gpu-st-p5-1": "p5.48xlarge"}
+    assert first["instance_types"] == {"gpu-st-p5-1": "p5.48xlarge", "gpu-st-p5-2": "p5.48xlarge"}
+    # One that has what the head node has goes by that.
     assert set(first["versions"]) == {"", "gpu-st-p5-1"}
     assert [first["versions"][name]["efa_version"] for name in ("", "gpu-st-p5-1")] == ["1.50.0", "1.51.0"]
     assert (second["instance_types"], set(second["versions"])) == ({}, {""})
