@@ -468,7 +468,8 @@ def judge_run(
         return Judgement("short", f"{said}; {_NOBODY}, and less than {share:.0%} of that is no healthy fabric")
     *smaller, (_size, last) = judged
     short = [readable(size) for size, verdict in smaller if verdict.status == "short"]
-    more = f"; less than expected at {', '.join(short)} too" if short else ""
+    where = ", ".join(short) if len(short) < 3 else f"{len(short)} sizes from {short[0]} to {short[-1]}"
+    more = f"; less than expected at {where} too" if short else ""
     return last._replace(message=last.message + more)
 
 

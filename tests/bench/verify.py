@@ -202,6 +202,7 @@ class Cluster:
         self.changed = threading.Condition()
         self.printed: dict[tuple[str, int], list[str]] = {}
         self.ended = False
+        self.quiet = 0.15  # seconds after which no other job is about to be submitted
         for folder in ("slurm/bin", "bin", "containers", "fsx/nccl", "tests", "results", "report"):
             (root / folder).mkdir(parents=True)
         self.tests, self.environment = root / "tests", root / "fsx/nccl/setup.sh"
@@ -269,7 +270,7 @@ class Cluster:
                 now = len(self.waiting)
                 if now != before or now != self.submitted:
                     before, since = now, time.monotonic()
-                elif now and time.monotonic() - since > 0.15:
+                elif now and time.monotonic() - since > self.quiet:
                     self.clock += SECONDS_A_JOB
                     for event in self.waiting:
                         event.set()

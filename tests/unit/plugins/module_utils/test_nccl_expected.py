@@ -175,6 +175,9 @@ def test_a_run_is_judged_by_its_largest_known_size() -> None:
     assert found == table.Judgement(
         "ok", "480 GB/s at 16 GiB, 99% of the 487.1 GB/s expected; less than expected at 128 MiB too"
     )
+    sizes = [(2**power, 243.0) for power in range(27, 35)]
+    said = table.judge_run(sizes, P5, 2, "all_reduce").message
+    assert said.endswith("; less than expected at 7 sizes from 128 MiB to 8 GiB too")
     assert table.judge_run([*well, (64, 900.0)], P5, 2, "all_reduce").status == "suspicious"
     assert table.judge_run(well[:3][::2], P5, 3, "all_reduce").status == "unknown"
     assert table.judge_run([], P5, 2, "all_reduce").status == "unknown"
