@@ -43,6 +43,8 @@ LATE = "the job did not end within"
 _NUMBERS = itertools.count(1)
 # How many seconds srun has for more than its job, and to end where it is asked to.
 _SPARE, _PATIENCE = 30, 20
+# How many seconds a job may print nothing before others are shown that this run is alive.
+_BEAT = 30
 # How many bytes are kept of what a job of many nodes prints, of its complaints, and of the end where there is more.
 _MOST_PRINTED, _MOST_COMPLAINTS, _LAST = 64 * 2**20, 4 * 2**20, 2**20
 # How many seconds of results a run may lose that is killed.
@@ -478,7 +480,7 @@ def _follow(child: subprocess.Popen[bytes], sinks: Mapping[Any, Printed], second
             left = until - time.monotonic()
             if left <= 0:
                 return False
-            for key, _events in selector.select(min(left, 30)):
+            for key, _events in selector.select(min(left, _BEAT)):
                 part = os.read(key.fd, 2**16)
                 if part:
                     key.data.write(part)

@@ -840,6 +840,7 @@ def test_a_job_that_hangs(cluster: Cluster, run: Run, monkeypatch: pytest.Monkey
     # All the time that a job may take is over as soon as it hangs.
     monkeypatch.setattr(_verify.time, "monotonic", lambda: real() + 10**4 * (cluster.root / "hung").exists())
     monkeypatch.setattr(_verify, "_PATIENCE", 0.5)
+    monkeypatch.setattr(_verify, "_BEAT", 0.1)
     result = run(only("two"))
     failed = dict(checks(result, "failed"))
     assert failed["all_reduce on 2 nodes"].startswith("the job did not end within 750 s, and was cancelled (see /")
