@@ -262,7 +262,7 @@ class _Stage:
             nodes = [measured.nodes[0] for measured, _check in some]
             slowest, check = some[0]
             how = "the slowest" if slowest.busbw else "such as"
-            message = f"{shown(nodes, 45)}, {how} {check.message}"
+            message = f"{shown(nodes, 30)}, {how} {check.message}"
             yield check._replace(message=message, details={**check.details, "nodes": nodes})
 
     def _several(self) -> Iterator[Check]:
