@@ -13,7 +13,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _run
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _report
+from ansible_collections.pcluster.postboot.plugins.plugin_utils import _report, _turns
 
 _MODULE = "pcluster.postboot.node_run"
 # One remote command waits this long at most: connections such as Session Manager's end longer ones.
@@ -33,7 +33,7 @@ class ActionModule(ActionBase):
         args = dict(self._task.args)
         # A worker process is a child of the one that drives the run.
         mode = "pull" if self._connection.transport == "local" else "push"
-        me = _run.Holder.of_process(os.getppid(), mode)
+        me = _run.Holder.of_process(os.getppid(), mode, _turns.turns(variables))
         args["run"] = asdict(me)
         if args.get("state") == "end":
             result.update(self._end(args, variables))

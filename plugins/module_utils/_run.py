@@ -106,6 +106,7 @@ class Holder:
     pid_started: str = ""
     machine: str = ""
     started: float = 0.0
+    turns: int = 1  # in which its nodes take each task: one that is done is silent while the others have theirs
 
     @classmethod
     def from_dict(cls, data: Any) -> Holder:
@@ -120,7 +121,7 @@ class Holder:
         return cls(**{"run_id": "", **kept})
 
     @classmethod
-    def of_process(cls, pid: int, mode: str) -> Holder:
+    def of_process(cls, pid: int, mode: str, turns: int = 1) -> Holder:
         """Describe the run that the given process of this machine drives."""
         started = process_started(pid)
         machine = machine_id()
@@ -134,6 +135,7 @@ class Holder:
             pid_started=started,
             machine=machine,
             started=time.time(),
+            turns=turns,
         )
 
     def alive(self) -> bool | None:
@@ -147,6 +149,8 @@ class Holder:
         if not self.run_id:
             return f"held by an unreadable lock ({lock_path()}), last seen {age:.0f} s ago"
         seen = f"last seen {age:.0f} s ago" if age >= 0 else f"silent until {utc(time.time() - age)}, as it has told"
+        if self.turns > 1:
+            seen += f", and takes each task of its nodes in {self.turns} turns"
         return (
             f"held by {self.mode} from {self.user}@{self.controller} (pid {self.pid}) since {utc(self.started)}, {seen}"
         )
@@ -182,7 +186,7 @@ class Lock:
             alive = judged_alive
         if alive is False:
             return Outcome(True, holder, age, "dead")
-        if alive is None and age > lease:
+        if alive is None and age > lease * max(1, holder.turns):
             return Outcome(True, holder, age, "expired")
         return Outcome(False, holder, age)
 

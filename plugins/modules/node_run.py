@@ -30,7 +30,10 @@ options:
     type: int
     default: 600
   lock_lease:
-    description: After how many seconds without a sign of life another controller's run counts as dead.
+    description:
+      - After how many seconds without a sign of life another controller's run counts as dead.
+      - They are as many times more as that run has turns, in which its nodes take each task, since a node is silent
+        while others have theirs.
     type: int
     default: 3600
   hold_packages:
