@@ -16,9 +16,9 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _run
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _report
+from ansible_collections.pcluster.postboot.plugins.plugin_utils import _report, _turns
 
-_STATES = ("started", "missing", "failed", "stopped", "shown", "judged")
+_STATES = ("begun", "started", "missing", "failed", "stopped", "shown", "judged")
 _LOG_WIDTH = 160
 PROGRESS = "PCLUSTER_POSTBOOT_PROGRESS"  # where a run notes what it has done so far
 display = Display()
@@ -52,6 +52,12 @@ class ActionModule(ActionBase):
             return {**result, "failed": True, "msg": args["message"], "waits_for": args["message"] * args["waits"]}
         result.update(getattr(self, f"_{args['state']}")(_report.Told.by(variables), args["component"], variables))
         return result
+
+    def _begun(self, told: _report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+        warning = _turns.too_many(variables)
+        if warning:
+            display.warning(warning)
+        return {"msg": warning or "there are forks enough"}
 
     def _started(self, told: _report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
         record = copy.deepcopy(dict(told.record)) or {"started": time.time(), "components": {}}
@@ -102,7 +108,7 @@ class ActionModule(ActionBase):
             *_report.notes(reports),
             _report.last_line(reports, max([report["seconds"] for report in reports] or [0.0]), check),
         ]
-        if not str(C.DEFAULT_STDOUT_CALLBACK).endswith("json"):
+        if not _report.printed_last and not str(C.DEFAULT_STDOUT_CALLBACK).endswith("json"):
             display.display("\n" + "\n".join(lines))
         return {"msg": lines[-1], "lines": lines}
 
@@ -118,7 +124,7 @@ class ActionModule(ActionBase):
         self._progress(told.record, "", report)
         if told.stopped:
             cause, lines = told.stopped.get("component"), str(told.stopped["message"]).splitlines() or [""]
-            more = f" (and {len(lines) - 1} more, see above)" if len(lines) > 1 else ""
+            more = f" (and {len(lines) - 1} more, which the table has)" if len(lines) > 1 else ""
             return {"failed": True, "msg": f"{cause + ' failed: ' if cause else ''}{lines[0]}{more}"}
         if report.get("ended_badly"):
             return {"failed": True, "msg": report["ended_badly"]}

@@ -12,20 +12,22 @@ version_added: "0.1.0"
 description:
   - The playbooks of this collection use it; it is of little use elsewhere.
   - The record of a run is registered as C(__postboot_run) by every task that uses this action. What a component changed
-    is read from the results that its tasks registered as C(__<component>_...). So neither a callback plugin nor a
-    task on the node is needed.
+    is read from the results that its tasks registered as C(__<component>_...). So no task on the node is needed.
+  - The table is printed by a callback plugin beside the playbooks, after Ansible's own last lines. Where that was not
+    loaded, as another playbook on the same command line came first, it is printed by V(state=shown) itself.
 options:
   state:
     description:
+      - V(begun) warns where there are many more nodes than forks. It is to be run once.
       - V(started) notes that the turn of a component has come, and says whether it is to run.
       - V(missing) fails with O(message), since another node has not published yet what this one needs. Where the run
         is a boot (C(common_phase)), V(failed) then counts the component as deferred, and not as failed.
       - V(failed) notes, in a C(rescue), that a component failed. It fails itself when the component is an essential.
       - V(stopped) notes, in a C(rescue), that nothing more is done on the node.
-      - V(shown) prints the table of all nodes. It is to be run once.
+      - V(shown) makes the table of all nodes, which stands last when the playbook has ended. It is to be run once.
       - V(judged) fails on nodes that stopped.
     type: str
-    choices: [started, missing, failed, stopped, shown, judged]
+    choices: [begun, started, missing, failed, stopped, shown, judged]
     required: true
   component:
     description: The component. V(started) and V(failed) need it.

@@ -19,6 +19,9 @@ Record = dict[str, Any]
 # bootstrap.sh runs site again after these. Everywhere else nobody would, and what is not there yet is what it is.
 PHASES_THAT_WAIT = ("boot", "later")
 
+# Whether a callback prints the table, which it does after Ansible's own last lines; else the task that makes it does.
+printed_last = False
+
 _ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "roles")
 
 

@@ -22,6 +22,8 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.pcluster.postboot.plugins.module_utils import _run
+
 COMPONENTS = ("alpha", "beta", "gamma")
 # An action plugin in the place of a role's modules: it costs a fork, and no Python on a node.
 FAKE = """
@@ -87,7 +89,7 @@ class Site:
             "action": ("check_variables", "node_run", "report"),
             "modules": ("check_variables", "node_run", "report"),
             "module_utils": ("_run", "_run_holds"),
-            "plugin_utils": ("_report", "_variables"),
+            "plugin_utils": ("_report", "_turns", "_variables"),
         }
         for folder, names in ours.items():
             (top / "plugins" / folder).mkdir(parents=True)
@@ -101,6 +103,7 @@ class Site:
         for name in COMPONENTS:
             self._role(top / "roles" / name)
         (top / "playbooks/tasks").mkdir(parents=True)
+        (top / "playbooks/callback_plugins").symlink_to(repo / "playbooks/callback_plugins")
         shutil.copy(repo / "playbooks/tasks/component.yml", top / "playbooks/tasks/component.yml")
         plays = yaml.safe_load((repo / "playbooks/site.yml").read_text())
         (main,) = (task for task in plays[-1]["tasks"] if "block" in task)
@@ -141,7 +144,14 @@ class Site:
             yaml.safe_dump({"argument_specs": {"main": {"options": options}}})
         )
 
-    def start(self, hosts: dict[str, Any], *arguments: str, **variables: Any) -> subprocess.Popen[str]:
+    def start(
+        self,
+        hosts: dict[str, Any],
+        *arguments: str,
+        playbooks: tuple[str, ...] = ("pcluster.postboot.site",),
+        config: Path | None = None,
+        **variables: Any,
+    ) -> subprocess.Popen[str]:
         """Start the main job on hosts, each of which is a node with files of its own."""
         inventory: dict[str, Any] = {}
         for name, own in hosts.items():
@@ -168,14 +178,16 @@ class Site:
             "PYTHONDONTWRITEBYTECODE": "1",
             "COLUMNS": "200",
         }
-        command = [sys.executable, "-m", "ansible", "playbook", "-i", str(file), "pcluster.postboot.site", *arguments]
+        if config:
+            environment["ANSIBLE_CONFIG"] = str(config)
+        command = [sys.executable, "-m", "ansible", "playbook", "-i", str(file), *playbooks, *arguments]
         return subprocess.Popen(
             command, env=environment, cwd=self.root, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
 
-    def run(self, hosts: dict[str, Any], *arguments: str, **variables: Any) -> tuple[int, str]:
+    def run(self, hosts: dict[str, Any], *arguments: str, **others: Any) -> tuple[int, str]:
         """Run the main job to its end."""
-        process = self.start(hosts, *arguments, **variables)
+        process = self.start(hosts, *arguments, **others)
         output = process.communicate(timeout=120)[0]
         return process.returncode, output
 
@@ -284,6 +296,52 @@ def test_the_last_line_sums_up(big: tuple[int, str]) -> None:
     assert re.search(last, big[1], re.MULTILINE)
 
 
+def after_the_table(output: str, row: str = "alpha") -> list[str]:
+    """Return the lines that follow the row of a component, the report's own aside."""
+    rest = output[re.search(rf"^{row}  ", output, re.MULTILINE).start() :].rstrip().splitlines()  # type: ignore[union-attr]
+    ours = ("skipped on ", "deferred on ", "failed on ", "stopped on ", "unreachable on ", "pcluster.postboot: ")
+    return [line for line in rest if not line.startswith((*ours, *(f"{name}  " for name in COMPONENTS)))]
+
+
+def test_the_table_stands_after_all_that_ansible_says(big: tuple[int, str]) -> None:
+    _code, output = big
+    assert after_the_table(output) == []
+    assert output.count("\nalpha  ") == 1
+    assert output.index("PLAY RECAP") < output.index("\nalpha  ")
+
+
+def test_a_run_that_comes_after_another_playbook_has_its_table_too(site: Site) -> None:
+    """Ansible loads callbacks once, with the first playbook of the command line."""
+    (site.root / "first.yml").write_text("- hosts: localhost\n  gather_facts: false\n")
+    code, output = site.run({"second": {}}, playbooks=("first.yml", "pcluster.postboot.site"))
+    assert code == 0
+    assert output.count("\nalpha  unchanged") == 1
+    assert output.index("\nalpha  ") < output.index("Nothing essential failed on this node")
+
+
+def test_what_playbooks_say_is_shown_where_what_is_ok_is_not(site: Site, repo: Path) -> None:
+    """As verify does with its table."""
+    tasks = [{"ansible.builtin.debug": {"msg": said}} for said in ("a table\nof lines", ["one", "two"])]
+    play = {"hosts": "localhost", "gather_facts": False, "tasks": tasks}
+    (site.root / "ansible_collections/pcluster/postboot/playbooks/say.yml").write_text(yaml.safe_dump([play]))
+    config = repo / "inventory/ansible.cfg"
+    _code, output = site.run({"head": {}}, playbooks=("pcluster.postboot.say",), config=config)
+    assert "\na table\nof lines\none\ntwo\n" in output
+    assert "ok: " not in output
+
+
+def test_a_run_of_too_many_nodes_says_so_first(site: Site, big: tuple[int, str]) -> None:
+    # The quickest of runs: none of them is a node.
+    hosts = {f"n{number}": {"node": HOSTS["outside"]["node"]} for number in range(11)}
+    _code, output = site.run(hosts, "--forks", "1")
+    (line,) = (line for line in output.splitlines() if "forks is " in line)
+    told = "forks is 1, so that 11 nodes take each task in 11 turns; needed: forks of at least 2 "
+    assert line.startswith(f"[WARNING]: {told}")
+    assert line.endswith("or the playbooks publish and fleet, by which all nodes configure themselves at once")
+    assert output.index(told) < output.index("TASK [Read what this node is]")
+    assert "forks is " not in big[1]
+
+
 def test_nodes_that_stopped_fail_the_run_and_the_others_do_not(big: tuple[int, str]) -> None:
     code, output = big
     assert code != 0
@@ -367,13 +425,41 @@ def test_a_second_run_waits_its_time_and_leaves_with_one_line(
 
 
 def test_the_next_run_takes_over_at_once_what_a_killed_one_left(
-    site: Site, held: tuple[subprocess.Popen[str], Path]
+    site: Site, held: tuple[subprocess.Popen[str], Path], repo: Path
 ) -> None:
     process, until = held
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert site.read("busy", LOCK)["pid"] == process.pid
     until.touch()
-    code, output = site.run({"busy": {}}, common_lock_timeout=0, alpha_does="change")
+    config = repo / "inventory/ansible.cfg"
+    code, output = site.run({"busy": {}}, common_lock_timeout=0, alpha_does="change", config=config)
     assert code == 0, output
     assert site.read("busy", LOCK) is None
+    # The configuration to copy hides what is ok, and nothing that one has to know.
+    assert "[WARNING]: taken over from a run that is dead: it was held by " in output
+    assert re.findall(r"^(ok|changed|skipping): ", output, re.MULTILINE) == ["changed", "changed"]
+    assert after_the_table(output) == []
+
+
+def test_a_node_that_waits_for_the_turns_of_others_keeps_its_lock(site: Site) -> None:
+    """Three nodes, one fork: while the third has its turn, nothing is heard of the first two."""
+    until = site.root / "turn"
+    hosts = {"one": {}, "two": {}, "three": {"alpha_until": str(until)}}
+    process = site.start(hosts, "--forks", "1")
+    lock = _run.Lock(str(site.node / "one/run/pcluster-postboot"))
+    deadline = time.monotonic() + 60
+    while site.read("three", LOCK) is None:
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    # As another machine sees it, which knows nothing of the process.
+    content = {**site.read("one", LOCK), "machine": "elsewhere"}
+    Path(lock.path).write_text(json.dumps(content))
+    other = _run.Holder(run_id="other", machine="another")
+    for age, taken in ((3 * 3600 - 60, False), (3 * 3600 + 60, True)):
+        os.utime(lock.path, (time.time() - age, time.time() - age))
+        assert lock.look(3600, other).taken is taken
+    assert "takes each task of its nodes in 3 turns" in _run.Holder.from_dict(content).sentence(60)
+    until.touch()
+    assert process.wait(60) == 0

@@ -1,0 +1,52 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""inventory/ansible.cfg, which users copy, as ansible-config reads it."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def ansible_config(config: Path, *arguments: str) -> str:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
+    command = [sys.executable, "-m", "ansible", "config", *arguments]
+    done = subprocess.run(
+        command, env={**kept, "ANSIBLE_CONFIG": str(config)}, text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def settings(found: Any) -> Iterator[dict[str, Any]]:
+    """Go through what `ansible-config dump` tells, by plugin or not."""
+    if isinstance(found, dict) and "origin" in found:
+        yield found
+    elif isinstance(found, (dict, list)):
+        for inner in found.values() if isinstance(found, dict) else found:
+            yield from settings(inner)
+
+
+def test_ansible_reads_every_line_of_it(repo: Path) -> None:
+    config = repo / "inventory/ansible.cfg"
+    ansible_config(config, "validate", "--type", "all")
+    read = {}
+    dump = ansible_config(config, "dump", "--only-changed", "--type", "all", "--format", "json")
+    for one in settings(json.loads(dump)):
+        if one["origin"] == str(config):
+            read[one["name"].lower().removeprefix("default_").removeprefix("ansible_")] = one["value"]
+    names = {"any_unparsed_is_failed": "inventory_any_unparsed_is_failed", "retries": "reconnection_retries"}
+    names["callback_result_format"] = "result_format"
+    parser = configparser.ConfigParser()
+    parser.read(config)
+    written = {names.get(key, key) for section in parser.sections() for key in parser[section]}
+    assert written == set(read)
+    told = {"forks": 50, "pipelining": True, "display_ok_hosts": False, "display_skipped_hosts": False}
+    assert {key: read[key] for key in told} == told
+    assert "ControlMaster=auto -o ControlPersist=" in read["ssh_args"]
