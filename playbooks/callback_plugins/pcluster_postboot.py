@@ -17,9 +17,6 @@ type: aggregate
 short_description: Print the table of a run after all else
 description:
   - The table of M(pcluster.postboot.report) stands after the recap, in which Ansible has a line for each host.
-  - Where hosts that are C(ok) are not shown, their warnings are, and what C(debug) says.
-extends_documentation_fragment:
-  - default_callback
 """
 
 
@@ -32,25 +29,26 @@ class CallbackModule(CallbackBase):
 
     def __init__(self) -> None:
         super().__init__()
-        self._table: list[str] = []
+        self._play: Any = None
+        self._shown = False
         _report.printed_last = True  # tasks run in forks of this process
 
-    def v2_runner_on_ok(self, result: Any) -> None:
-        """Keep the table, and show what is not to be lost where hosts that are ok are not shown."""
-        if str(C.DEFAULT_STDOUT_CALLBACK).endswith("json"):
-            return
-        if result.task.action == "pcluster.postboot.report":
-            self._table = result.result.get("lines") or self._table
-        if self.get_option("display_ok_hosts"):
-            return
-        if result.warnings:
-            self._handle_warnings(result.result)
-        if result.task.action in C._ACTION_DEBUG and "msg" in result.result:
-            said = result.result["msg"]
-            self._display.display("\n".join(map(str, said)) if isinstance(said, list) else str(said))
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        """Remember who knows what its tasks register."""
+        self._play = play
+
+    # Called once a task. Being called with each host's result would cost a copy of it.
+    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
+        """Note that there will be a table."""
+        if task.action == "pcluster.postboot.report" and task.args.get("state") == "shown":
+            self._shown = True
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         """Print it."""
-        if self._table:
-            self._display.display("\n".join(self._table))
-        self._table = []
+        if not self._shown or str(C.DEFAULT_STDOUT_CALLBACK).endswith("json"):
+            return
+        self._shown = False
+        known = self._play.get_variable_manager().get_vars(play=self._play)["hostvars"]
+        tables = (known[host].get("__postboot_table") or {} for host in stats.processed)
+        lines = next((table["lines"] for table in tables if table.get("lines")), [])
+        self._display.display("\n".join(lines))

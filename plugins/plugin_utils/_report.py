@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _run
+from ansible_collections.pcluster.postboot.plugins.module_utils._node_names import ranges
 from ansible_collections.pcluster.postboot.plugins.plugin_utils import _variables
 
 Record = dict[str, Any]
@@ -263,7 +264,9 @@ def table(reports: Sequence[Mapping[str, Any]], width: int, check: bool = False)
 
 
 def _names(hosts: Sequence[str], most: int = 6) -> str:
-    return ", ".join(hosts[:most]) + (f" and {len(hosts) - most} more" if len(hosts) > most else "")
+    listed = ", ".join(hosts[:most]) + (f" and {len(hosts) - most} more" if len(hosts) > most else "")
+    named = ranges(hosts)
+    return named if len(hosts) > most and len(named) <= len(listed) else listed
 
 
 def notes(reports: Sequence[Mapping[str, Any]]) -> list[str]:

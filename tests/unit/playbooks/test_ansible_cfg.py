@@ -47,6 +47,6 @@ def test_ansible_reads_every_line_of_it(repo: Path) -> None:
     parser.read(config)
     written = {names.get(key, key) for section in parser.sections() for key in parser[section]}
     assert written == set(read)
-    told = {"forks": 50, "pipelining": True, "display_ok_hosts": False, "display_skipped_hosts": False}
+    told = {"forks": 50, "pipelining": True, "stdout_callback": "pcluster.postboot.grouped"}
     assert {key: read[key] for key in told} == told
     assert "ControlMaster=auto -o ControlPersist=" in read["ssh_args"]

@@ -87,8 +87,9 @@ class Site:
             shutil.copy(repo / name, top / name)
         ours = {
             "action": ("check_variables", "node_run", "report"),
+            "callback": ("grouped",),
             "modules": ("check_variables", "node_run", "report"),
-            "module_utils": ("_run", "_run_holds"),
+            "module_utils": ("_node_names", "_run", "_run_holds"),
             "plugin_utils": ("_report", "_turns", "_variables"),
         }
         for folder, names in ours.items():
@@ -326,8 +327,33 @@ def test_what_playbooks_say_is_shown_where_what_is_ok_is_not(site: Site, repo: P
     (site.root / "ansible_collections/pcluster/postboot/playbooks/say.yml").write_text(yaml.safe_dump([play]))
     config = repo / "inventory/ansible.cfg"
     _code, output = site.run({"head": {}}, playbooks=("pcluster.postboot.say",), config=config)
-    assert "\na table\nof lines\none\ntwo\n" in output
-    assert "ok: " not in output
+    assert re.findall(r"^    +(?:- )?(\w.*)$", output, re.MULTILINE) == [
+        "msg: |-",
+        "a table",
+        "of lines",
+        "msg:",
+        "one",
+        "two",
+    ]
+
+
+def test_nodes_that_a_task_has_changed_share_a_line(site: Site, repo: Path) -> None:
+    hosts = {**{f"gpu-{number}": {"alpha_does": "change"} for number in range(1, 5)}, "other": {}}
+    hosts["gpu-2"]["beta_does"] = hosts["gpu-3"]["alpha_does"] = "fail"
+    code, output = site.run(hosts, config=repo / "inventory/ansible.cfg")
+    assert code == 0
+    said = re.findall(r"^(included: .*|changed: .*|fatal: \[\S+?\]|ok: .*|skipping: .*)", output, re.MULTILINE)
+    all_of_them = "5 hosts, gpu-[1-4],other"
+    assert said == [
+        f"included: pcluster.postboot.alpha for {all_of_them}",
+        "fatal: [gpu-3]",
+        "changed: 3 hosts, gpu-[1-2,4]",
+        "changed: 3 hosts, gpu-[1-2,4]",
+        f"included: pcluster.postboot.beta for {all_of_them}",
+        "fatal: [gpu-2]",
+        f"included: pcluster.postboot.gamma for {all_of_them}",
+    ]
+    assert len(re.findall(r"^TASK \[.* : main \| Do the thing\]", output, re.MULTILINE)) == 2
 
 
 def test_a_run_of_too_many_nodes_says_so_first(site: Site, big: tuple[int, str]) -> None:
@@ -436,7 +462,7 @@ def test_the_next_run_takes_over_at_once_what_a_killed_one_left(
     code, output = site.run({"busy": {}}, common_lock_timeout=0, alpha_does="change", config=config)
     assert code == 0, output
     assert site.read("busy", LOCK) is None
-    # The configuration to copy hides what is ok, and nothing that one has to know.
+    # The configuration to copy does not show what is ok, but what that warns of.
     assert "[WARNING]: taken over from a run that is dead: it was held by " in output
     assert re.findall(r"^(ok|changed|skipping): ", output, re.MULTILINE) == ["changed", "changed"]
     assert after_the_table(output) == []

@@ -166,7 +166,7 @@ def test_nodes_that_are_alike_share_a_column_when_there_are_too_many() -> None:
     assert lines == [
         "   head     [2] 30 nodes",
         "a  changed  unchanged",
-        "[2] " + ", ".join(f"compute-{n}" for n in range(12)) + " and 18 more",
+        "[2] compute-[0-29]",
     ]
 
 
