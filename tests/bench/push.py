@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,8 +28,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PLAY = "pcluster.postboot.site"
 FORKS = 50  # of inventory/ansible.cfg
 WIDTH = 160  # columns of the screen
-# A node of each kind that is measured: all components, and where those would take too long, one of them.
-RUNS = ((20, ""), (100, "node_exporter"))
+# Nodes, and the component that is run: all, but for 100 nodes, with which those would take minutes. One node tells
+# what a run takes to read its roles, however many nodes there are.
+RUNS = ((1, ""), (20, ""), (1, "node_exporter"), (100, "node_exporter"))
 # Seconds of a task on a node. SSM opens a session for each: ansible-collections/community.aws, issue 2209 (3 s more for
 # each task) and 1853 (10 s for one `file`). SSH with pipelining: one to two.
 SECONDS = {"SSM": 8.0, "SSH": 1.5}
@@ -183,24 +183,26 @@ def push(room: Path, nodes: int, tag: str) -> Run:
     return Run(nodes, measured["seconds"], measured["memory"], tasks, sent, lines)
 
 
-def minutes(run: Run, nodes: int, forks: int, seconds: float) -> float:
+def each(one: Run, run: Run) -> float:
+    """Return the seconds of CPU of one more host and task."""
+    return (run.seconds - one.seconds) / (run.tasks - one.tasks)
+
+
+def minutes(one: Run, run: Run, nodes: int, forks: int, seconds: float) -> float:
     """Work out how long a push takes: a task's turns on the nodes, or what this machine needs to start them."""
-    remote, all_tasks = run.sent / run.nodes, run.tasks / run.nodes
-    start = nodes * run.seconds / run.tasks
-    return (remote * max(start, -(-nodes // forks) * seconds) + (all_tasks - remote) * start) / 60
+    remote, tasks = run.sent / run.nodes, run.tasks / run.nodes
+    start = nodes * each(one, run)
+    return (remote * max(start, -(-nodes // forks) * seconds) + (tasks - remote) * start) / 60
 
 
-def figures_of(runs: Sequence[Run]) -> list[Figure]:
-    first, many = runs
+def figures_of(one: Run, first: Run, one_component: Run, many: Run) -> list[Figure]:
     found = [
         Figure("tasks of a node", first.tasks / first.nodes),
         Figure("… of which it has to do something", first.sent / first.nodes),
     ]
-    for run in (first, many):
-        of = f"{run.nodes} nodes, {run.tasks / run.nodes:.0f} tasks each"
-        found.append(
-            Figure(f"CPU of the parent a host and task, {of}", 1000 * run.seconds / run.tasks, "ms", at_most=10)
-        )
+    for alone, run in ((one, first), (one_component, many)):
+        what = f"CPU of the parent a host and task, {run.nodes} nodes with {run.tasks / run.nodes:.0f} tasks"
+        found.append(Figure(what, 1000 * each(alone, run), "ms", at_most=10))
     found.append(Figure(f"memory of the parent, {many.nodes} nodes", many.memory, "MB"))
     # A first run says most: a later one changes nothing.
     for run in (first, many):
@@ -211,7 +213,7 @@ def figures_of(runs: Sequence[Run]) -> list[Figure]:
         for way, seconds in SECONDS.items():
             for forks in (5, FORKS):
                 name = f"minutes by {way}, {nodes} nodes, {forks} forks"
-                found.append(Figure(name, minutes(first, nodes, forks, seconds)))
+                found.append(Figure(name, minutes(one, first, nodes, forks, seconds)))
     return found
 
 
@@ -219,7 +221,7 @@ def measure() -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="bench-push-") as folder:
         room = Path(folder)
         (room / "facts.json").write_text(json.dumps(node_facts(room / "node")))
-        return figures_of([push(room, nodes, tag) for nodes, tag in RUNS])
+        return figures_of(*(push(room, nodes, tag) for nodes, tag in RUNS))
 
 
 if __name__ == "__main__":

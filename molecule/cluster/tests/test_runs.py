@@ -49,6 +49,8 @@ def test_service_that_was_never_restarted_is_restarted(on: On, play: Play) -> No
     result = play("--limit", "cpu-st-c5-1", "--tags", "node_exporter")
     assert result.returncode == 0, result.stdout[-3000:]
     assert node.check_output("systemctl show --property=MainPID --value node_exporter") != before
+    # The table is what a run ends with.
+    assert result.stdout.rstrip().splitlines()[-1].startswith("pcluster.postboot: 1 node, "), result.stdout[-3000:]
 
 
 def test_second_run_names_the_holder(play: Play, command: Command) -> None:
