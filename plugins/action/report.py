@@ -108,6 +108,7 @@ class ActionModule(ActionBase):
             *_report.notes(reports),
             _report.last_line(reports, max([report["seconds"] for report in reports] or [0.0]), check),
         ]
+        lines = [_report.visible(line) for line in lines]
         if not _report.printed_last and not str(C.DEFAULT_STDOUT_CALLBACK).endswith("json"):
             display.display("\n" + "\n".join(lines))
         return {"msg": lines[-1], "lines": lines}

@@ -310,6 +310,11 @@ def summaries(reports: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
+def visible(line: str) -> str:
+    """Return a line with what a terminal would obey written out, as in \\x1b[2J: nodes have said parts of it."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
+
+
 def last_line(reports: Sequence[Mapping[str, Any]], seconds: float, check: bool = False) -> str:
     """Return the sum of a run."""
     changed = sum(report["changed"] for report in reports)
