@@ -150,6 +150,11 @@ class Run(NamedTuple):
         (end,) = (at for at, line in enumerate(self.lines) if line.startswith("pcluster.postboot: "))
         return self.lines[end + 1 :]
 
+    @property
+    def table(self) -> list[str]:
+        """The report, which follows the last blank line."""
+        return self.lines[len(self.lines) - self.lines[::-1].index("") :]
+
 
 def push(room: Path, nodes: int, tag: str) -> Run:
     """Run site on so many nodes."""
@@ -209,6 +214,7 @@ def figures_of(one: Run, first: Run, one_component: Run, many: Run) -> list[Figu
         found.append(Figure(f"lines a host, {run.nodes} nodes", run.on_screen / run.nodes, at_most=20))
     for run in (first, many):
         found.append(Figure(f"lines after the table, {run.nodes} nodes", len(run.after_the_table), at_most=5))
+    found.append(Figure(f"widest line of the report, {many.nodes} nodes", max(map(len, many.table)), "characters"))
     for nodes in (30, 100, 1000):
         for way, seconds in SECONDS.items():
             for forks in (5, FORKS):
