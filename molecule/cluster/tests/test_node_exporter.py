@@ -38,10 +38,13 @@ def read(host: Host) -> dict[tuple[str, str, str], int]:
 
 
 def test_only_what_somebody_asks_for_is_told(on: On) -> None:
-    text = on("head").check_output("curl -sf http://localhost:9100/metrics")
+    text = on("head").check_output(f"curl -sf http://localhost:9100/metrics; curl -sf http://{NODE}:9100/metrics")
     for metric in ("node_cpu_seconds_total", "node_network_receive_bytes_total"):
         assert f"\n{metric}{{" in text, metric
     for metric in ("node_softnet_", "node_schedstat_", "node_cpu_guest_", "node_network_up", "node_network_info"):
+        assert f"\n{metric}" not in text, metric
+    # Nor of the exporter's own process.
+    for metric in ("node_infiniband_", "node_nfs_", "go_", "process_", "promhttp_"):
         assert f"\n{metric}" not in text, metric
     assert re.search(r'node_systemd_unit_state\{name="supervisord\.service",state="active",\S* 1\n', text)
 

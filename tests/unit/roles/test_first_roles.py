@@ -260,7 +260,9 @@ def test_the_command_line_reaches_node_exporter_word_by_word(variables: Variable
 # What each collector gives, as seen of node_exporter 1.11; netclass has its names among those of netdev.
 SWITCHED_OFF = {
     "cpu.guest": "node_cpu_guest_",
+    "infiniband": "node_infiniband_",
     "netclass": r"node_network_(?!(?:receive|transmit)_\w+_total)",
+    "nfs": "node_nfs_",
     "schedstat": "node_schedstat_",
     "softnet": "node_softnet_",
 }
@@ -275,6 +277,9 @@ def test_no_panel_and_no_rule_asks_for_what_node_exporter_leaves_out(repo: Path)
     assert "node_network_receive_bytes_total" in text
     for name, pattern in SWITCHED_OFF.items():
         assert re.findall(f"{pattern}\\w*", text) == [], name
+    assert "--web.disable-exporter-metrics" in defaults["node_exporter_flags"]
+    # Prometheus tells of its own process under the same names, and no panel and no rule asks for them.
+    assert re.findall(r"\b(?:go|process|promhttp)_\w+", text) == []
 
 
 @pytest.mark.parametrize(
@@ -288,7 +293,6 @@ def test_no_panel_and_no_rule_asks_for_what_node_exporter_leaves_out(repo: Path)
     ],
 )
 def test_the_units_on_which_a_cluster_lives(variables: Variables, unit: str, told: bool) -> None:
-    (flag,) = variables("head", [], [])("node_exporter_flags")
-    name, pattern = flag.split("=", 1)
-    assert name == "--collector.systemd.unit-include"
+    flags = dict(flag.split("=", 1) for flag in variables("head", [], [])("node_exporter_flags") if "=" in flag)
+    pattern = flags["--collector.systemd.unit-include"]
     assert bool(re.fullmatch(pattern, unit)) is told  # node_exporter puts ^(?:…)$ around it

@@ -83,9 +83,10 @@ def test_roles_that_keep_the_contracts_are_let_be(copy: Path, capsys: pytest.Cap
         ),
         (
             "defaults/main.yml",
-            "disabled: [cpu.guest, netclass, schedstat, softnet]",
+            "disabled: [cpu.guest, infiniband, netclass, nfs, schedstat, softnet]",
             "disabled: zfs=1",
-            "node_exporter_collectors_disabled has the default ['cpu.guest', 'netclass', 'schedstat', 'softnet']",
+            "node_exporter_collectors_disabled has the default ['cpu.guest', 'infiniband', 'netclass', 'nfs', "
+            "'schedstat', 'softnet']",
         ),
         ("defaults/main.yml", "sha256:\n", "sha256: abc\nnode_exporter_x:\n", "node_exporter_sha256: "),
         ("defaults/main.yml", "# The version to install.\n", "", "node_exporter_version has no comment above it"),
