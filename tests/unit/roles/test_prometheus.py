@@ -25,7 +25,7 @@ WRITE = f"{URL}/api/v1/remote_write"
 
 @pytest.fixture
 def variables(repo: Path) -> Variables:
-    """variables(region=…, **more) returns a function that works out a variable of the two roles on a head node."""
+    """variables(region=…, **more) returns a function that works out a variable, or a template of prometheus."""
 
     def make(region: str = "us-west-2", node_type: str = "head", **more: Any) -> Callable[[str], Any]:
         everything: dict[str, Any] = {}
@@ -33,12 +33,19 @@ def variables(repo: Path) -> Variables:
             for part in ("defaults", "vars"):
                 everything.update(yaml.safe_load((repo / "roles" / role / part / "main.yml").read_text()) or {})
         everything.update(more)
-        node = {"node_type": node_type, "region": region, "image_build": False}
+        everything["ansible_managed"] = "Managed."
+        node = {"node_type": node_type, "region": region, "image_build": False, "node_name": "head"}
         node.update(architecture="aarch64", go_architecture="arm64")
         everything["ansible_facts"] = {"pcluster": {**node, "cluster": "main", "slurm": {"prefix": "/opt/slurm"}}}
         trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
         templar = Templar(loader=DataLoader(), variables=trusted)
-        return lambda name: templar.template(check_variables._trusted("{{ " + name + " }}"))
+
+        def work_out(name: str) -> Any:
+            template = repo / "roles/prometheus/templates" / name
+            text = template.read_text() if name.endswith(".j2") else "{{ " + name + " }}"
+            return templar.template(check_variables._trusted(text))
+
+        return work_out
 
     return make
 
@@ -241,9 +248,49 @@ def test_jobs_are_those_of_exporters_that_there_are(variables: Variables) -> Non
     jobs = variables(node_exporter_listen_address=":9200", dcgm_exporter_listen_address="0.0.0.0:9500")(
         "prometheus_jobs"
     )
-    assert jobs == [{"name": "node", "port": 9200}, {"name": "dcgm", "port": 9500, "gpu_only": True}]
+    assert [(job["name"], job["port"], job.get("gpu_only")) for job in jobs] == [
+        ("node", 9200, None),
+        ("dcgm", 9500, True),
+    ]
     assert [job["name"] for job in variables(dcgm_exporter_enabled=False)("prometheus_jobs")] == ["node"]
     assert [job["name"] for job in variables(node_exporter_enabled=False)("prometheus_jobs")] == ["dcgm"]
+
+
+@pytest.mark.parametrize("discovery", ["slurm", "ec2"])
+def test_every_job_has_a_limit_and_drops_what_it_should(variables: Variables, discovery: str) -> None:
+    drop = [{"source_labels": ["__name__"], "regex": "a_.*|b$", "action": "drop"}]
+    jobs = [
+        {"name": "plain", "port": 1},
+        {"name": "own", "port": 2, "sample_limit": 7, "metric_relabel_configs": drop},
+        {"name": "free", "port": 3, "sample_limit": 0},
+    ]
+    value = variables(prometheus_discovery=discovery, prometheus_jobs=jobs, prometheus_local_job={"sample_limit": 9})
+    made = {one["job_name"]: one for one in yaml.safe_load(value("prometheus.yml.j2"))["scrape_configs"]}
+    limits = {name: one.get("sample_limit") for name, one in made.items()}
+    assert limits == {"prometheus": None, "local": 9, "plain": 20000, "own": 7, "free": 0}
+    assert {name: one["metric_relabel_configs"] for name, one in made.items() if "metric_relabel_configs" in one} == {
+        "own": drop
+    }
+    default = yaml.safe_load(variables(prometheus_discovery=discovery)("prometheus.yml.j2"))["scrape_configs"]
+    assert {one["job_name"]: one.get("sample_limit") for one in default} == {
+        "prometheus": None,
+        "local": 100000,
+        "node": 20000,
+        "dcgm": 20000,
+    }
+    given = {"metric_relabel_configs": drop}
+    local = yaml.safe_load(variables(prometheus_local_job=given)("prometheus.yml.j2"))["scrape_configs"][1]
+    assert (local["job_name"], local["sample_limit"], local["metric_relabel_configs"]) == ("local", 100000, drop)
+
+
+def test_no_panel_and_no_rule_asks_for_what_is_dropped(variables: Variables, repo: Path) -> None:
+    (drop,) = variables()("prometheus_jobs")[0]["metric_relabel_configs"]
+    assert (drop["source_labels"], drop["action"]) == (["__name__"], "drop")
+    files = [*repo.glob("roles/grafana/files/dashboards/*.json"), *repo.glob("roles/prometheus/files/rules/*.yml")]
+    asked = {name for path in files for name in re.findall(r"\bnode_network_\w+", path.read_text())}
+    assert len(asked) >= 4
+    assert [name for name in asked if re.fullmatch(drop["regex"], name)] == []
+    assert re.fullmatch(drop["regex"], "node_network_transmit_colls_total")
 
 
 def test_slurms_exporter(variables: Variables) -> None:
