@@ -32,6 +32,9 @@ SUFFIXES = (".service", ".socket", ".timer", ".path", ".mount", ".automount", ".
 # where the service's own process is seen to hold the port.
 SETTLE_SECONDS = (2.0, 1.0)
 _TELLING_TYPES = ("oneshot", "notify", "notify-reload")
+# How much of `wait_log` is read in a second at least, and how long it is waited for at most.
+LOG_BYTES_A_SECOND = 2_000_000
+MOST_LOG_SECONDS = 900.0
 _PROPERTIES = (
     "LoadState",
     "LoadError",
@@ -94,6 +97,8 @@ class Request(NamedTuple):
     verify: bool = True
     wait_url: str | None = None
     wait_seconds: float = 15
+    wait_log: str | None = None
+    wait_alive_url: str | None = None
     directory: str = "/etc/systemd/system"
     check: bool = False
 
@@ -106,6 +111,7 @@ class Outcome(NamedTuple):
     status: dict[str, str]
     warnings: list[str]
     pending: str = ""
+    starting: str = ""
 
 
 def running() -> bool:
@@ -508,14 +514,16 @@ def apply(request: Request) -> Outcome:
         _add(actions, {"start": "started", "stop": "stopped"}.get(change, f"{change}ed"))
         if not request.check:
             _carry_out(change, request, status)
+    starting = ""
     if request.state in ("started", "current") and not request.check and _waits(request, status, change):
-        status = _wait(request, bool(change))
+        status, starting = _wait(request, bool(change))
+        warnings += [starting] if starting else []
     elif not request.check:
         status = status_of(request.name)
     after = _foretold(before, request, enable, change) if request.check else _summary(status)
     if before != after:
         diff.append({"before_header": request.name, "after_header": request.name, "before": before, "after": after})
-    return Outcome(actions, diff, status, warnings, pending)
+    return Outcome(actions, diff, status, warnings, pending, starting)
 
 
 def _in_use(request: Request) -> str:
@@ -661,9 +669,40 @@ def _stranger(name: str, url: str | None) -> str:
     )
 
 
-def _wait(request: Request, changed: bool) -> dict[str, str]:
-    """Return the unit's status once it is up and stays so; raise what is wrong when its time is over."""
+def _size(folder: str | None) -> int:
+    """Return how many bytes are in a folder. What vanishes meanwhile, as a log's segments do, counts for nothing."""
+    size = 0
+    for top, _folders, files in os.walk(folder or ""):
+        for name in files:
+            try:
+                size += os.lstat(os.path.join(top, name)).st_size
+            except OSError:
+                continue
+    return size
+
+
+def _still_starts(request: Request, status: dict[str, str], answer: str | None, log: int) -> str:
+    """Return that a unit is up and not ready yet, as its address for that says; nothing where it does not."""
+    identity = f"{status.get('MainPID')} {status.get('NRestarts')}"
+    alive = request.wait_alive_url
+    if answer is None or not alive or _answers(alive) is not None or not _same_process(request.name, identity):
+        return ""
+    reads = f"has {log / 1e6:.0f} MB of {request.wait_log} to read and " if log else ""
+    ended = int(status.get("NRestarts") or 0)
+    again = f" after it ended {ended} times" if ended else ""
+    return (
+        f"{request.name} is up and still starts{again}: it {reads}answers at {alive}, and not yet at {request.wait_url} "
+        f"after {request.wait_seconds:g} s ({answer}); it goes on by itself, {_look_at(request, status)}"
+    )
+
+
+def _wait(request: Request, changed: bool) -> tuple[dict[str, str], str]:
+    """Return the unit's status once it is up and stays so, or that it still starts; raise what is wrong."""
     name = request.name
+    log = _size(request.wait_log)
+    request = request._replace(
+        wait_seconds=request.wait_seconds + round(min(log / LOG_BYTES_A_SECOND, MOST_LOG_SECONDS))
+    )
     deadline = time.monotonic() + request.wait_seconds
     # One that tells systemd itself that it is up, or that it has done all it had to do, need not be watched.
     settles = changed and name.endswith(".service") and status_of(name).get("Type") not in _TELLING_TYPES
@@ -692,10 +731,13 @@ def _wait(request: Request, changed: bool) -> dict[str, str]:
                 sure = stayed or _listens(status.get("MainPID", "0"), request.wait_url)
                 stayed = answer is None and sure and _same_process(name, identity)
             if stayed:
-                return status
+                return status, ""
         else:
             since = None
         if time.monotonic() >= deadline:
+            starting = _still_starts(request, status, answer, log) if since else ""
+            if starting:
+                return status, starting
             raise _failure(request, status, answer)
         time.sleep(0.1 if changed else 0.5)
 

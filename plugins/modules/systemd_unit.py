@@ -115,6 +115,16 @@ options:
         or V(oneshot).
     type: int
     default: 15
+  wait_log:
+    description:
+      - Folder of a log that the service reads when it starts, before O(wait_url) answers. O(wait_seconds) grows by a
+        second for each 2 MB in it, and by 15 minutes at most.
+    type: path
+  wait_alive_url:
+    description:
+      - HTTP address that answers 2xx as soon as the process serves, though O(wait_url) does not yet. Where it does when
+        the time is over, the unit is not failed, and RV(starting) and a warning say that it still starts.
+    type: str
   directory:
     description:
       - Folder of the unit files.
@@ -193,10 +203,18 @@ pending:
   type: str
   returned: success
   sample: "slurmd.service was not restarted: it is in use (4711, 4712); a run while it idles does it"
+starting:
+  description: Why a unit that was started is not ready yet, where O(wait_alive_url) answers; empty otherwise.
+  type: str
+  returned: success
+  sample: >-
+    prometheus.service is up and still starts: it has 4100 MB of /var/lib/prometheus/wal to read and answers at
+    http://127.0.0.1:9090/-/healthy, and not yet at http://127.0.0.1:9090/-/ready after 1020 s (HTTP Error 503: Service
+    Unavailable); it goes on by itself, see 'journalctl -u prometheus.service'
 summary:
   description: One phrase for the report.
   type: str
-  returned: when a restart is pending
+  returned: when a restart is pending, or the unit still starts
   sample: restart of slurmd.service pending
 journal:
   description: The last lines that the unit left in the journal.
@@ -230,6 +248,8 @@ def main() -> None:
             "verify": {"type": "bool", "default": True},
             "wait_url": {"type": "str"},
             "wait_seconds": {"type": "int", "default": 15},
+            "wait_log": {"type": "path"},
+            "wait_alive_url": {"type": "str"},
             "directory": {"type": "path", "default": "/etc/systemd/system"},
         },
         supports_check_mode=True,
@@ -251,6 +271,8 @@ def main() -> None:
     del result["warnings"]
     if outcome.pending:
         result["summary"] = f"restart of {given['name']} pending"
+    elif outcome.starting:
+        result["summary"] = f"{given['name']} still starts"
     module.exit_json(changed=bool(outcome.actions), **result)
 
 

@@ -477,6 +477,43 @@ def test_wait_url_that_does_not_answer(host, web):
     assert result["journal"] == ["the last line"]
 
 
+def test_one_that_still_starts_is_told_and_has_not_failed(host, web, monkeypatch, tmp_path):
+    """As Prometheus does: /-/healthy answers at once, and /-/ready says 503 until its log is read."""
+    warnings = []
+    monkeypatch.setattr(systemd_unit.AnsibleModule, "warn", lambda _self, text: warnings.append(text))
+    (tmp_path / "wal/checkpoint.1").mkdir(parents=True)
+    (tmp_path / "wal/checkpoint.1/0").write_bytes(b"0" * 1_500_000)
+    (tmp_path / "wal/2").write_bytes(b"0" * 500_000)
+    web.asked = -1000
+    url = f"http://127.0.0.1:{web.server_address[1]}"
+    args = {"unit": UNIT, "wait_url": f"{url}/ready", "wait_alive_url": f"{url}/ok", "wait_log": str(tmp_path / "wal")}
+    begin = time.monotonic()
+    result = host.run(**args, wait_seconds=0)
+    assert 1 <= time.monotonic() - begin < 10  # a second for its 2 MB
+    assert result["starting"] == (
+        f"demo.service is up and still starts: it has 2 MB of {tmp_path}/wal to read and answers at {url}/ok, and not "
+        f"yet at {url}/ready after 1 s (HTTP Error 503: Service Unavailable); it goes on by itself, see 'journalctl -u "
+        f"demo.service' and {host.units}/demo.service"
+    )
+    assert (result["failed"], result["summary"], warnings) == (False, "demo.service still starts", [result["starting"]])
+    # Nothing is forgiven that is not alive.
+    dead = host.run(**{**args, "wait_alive_url": f"{url}/no"}, wait_seconds=0)
+    assert "gave no 2xx answer within 1 s" in dead["msg"]
+    host.set("demo.service", NRestarts="2")
+    assert "still starts after it ended 2 times: it" in host.run(**args, wait_seconds=0)["starting"]
+    web.asked = 0
+    again = host.run(**args)
+    assert (again["actions"], again["starting"], again.get("summary")) == ([], "", None)
+
+
+@pytest.mark.parametrize("log", [None, "/no/such/folder"])
+def test_without_a_log_nothing_is_added_to_the_time(host, web, log):
+    web.asked = -1000
+    url = f"http://127.0.0.1:{web.server_address[1]}"
+    result = host.run(unit=UNIT, wait_url=f"{url}/x", wait_alive_url=f"{url}/ok", wait_log=log, wait_seconds=1)
+    assert f"demo.service is up and still starts: it answers at {url}/ok, and not yet at" in result["starting"]
+
+
 @pytest.mark.parametrize("behaviour", ["", "fails"])
 @pytest.mark.parametrize("unit", ["other.service", "session-1.scope", "demo.service"])
 def test_who_holds_the_port_is_named(host, web, monkeypatch, behaviour, unit):
