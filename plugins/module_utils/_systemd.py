@@ -691,8 +691,9 @@ def _still_starts(request: Request, status: dict[str, str], answer: str | None, 
     ended = int(status.get("NRestarts") or 0)
     again = f" after it ended {ended} times" if ended else ""
     return (
-        f"{request.name} is up and still starts{again}: it {reads}answers at {alive}, and not yet at {request.wait_url} "
-        f"after {request.wait_seconds:g} s ({answer}); it goes on by itself, {_look_at(request, status)}"
+        f"{request.name} is up and still starts{again}: it {reads}answers at {alive}, and not yet at "
+        f"{request.wait_url} after {request.wait_seconds:g} s ({answer}); it goes on by itself, "
+        f"{_look_at(request, status)}"
     )
 
 

@@ -161,6 +161,25 @@ def test_it_runs_as_its_own_user_and_may_do_little(on: On, head: str) -> None:
     assert capabilities.split()[-1] == "0000000000000000"
 
 
+def test_it_takes_half_of_the_memory_at_most_and_few_queries_at_once(on: On, head: str) -> None:
+    limit = int(on(head).check_output("systemctl show --property=MemoryMax --value prometheus"))
+    total = 1024 * int(on(head).check_output("awk '/^MemTotal/ {print $2}' /proc/meminfo"))
+    assert 0 < limit <= total / 2  # less where the node itself is limited
+    assert ask(on(head), "status/flags")["query.max-concurrency"] == "4"
+
+
+def test_every_job_has_a_limit_that_is_far_off(on: On, head: str) -> None:
+    """And what ENA never counts is not kept."""
+    most = ask(on(head), "query", "max by (job) (scrape_samples_post_metric_relabeling)")["result"]
+    samples = {one["metric"]["job"]: int(one["value"][1]) for one in most}
+    assert {"node", "slurm"} <= set(samples)
+    assert max(samples.values()) < 10000, samples
+    config = ask(on(head), "status/config")["yaml"]
+    assert re.findall(r"^  sample_limit: (\d+)$", config, re.MULTILINE) == ["100000", "20000", "20000"]
+    assert ask(on(head), "query", "node_network_receive_bytes_total")["result"]
+    assert not ask(on(head), "query", "node_network_transmit_colls_total")["result"]
+
+
 def test_a_user_cannot_add_a_target(on: On) -> None:
     path = "/fsx/config/prometheus/main/login.d"
     assert on("login").file(path).mode == 0o700
@@ -203,6 +222,17 @@ def test_a_changed_configuration_is_reloaded(on: On, play: Play) -> None:
     assert play(*ONLY).returncode == 0
     wait(5, lambda: file not in [group["file"] for group in ask(head, "rules")["groups"]])
     assert process(head) == before
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("as_before")
+def test_an_exporter_that_brings_too_much_is_refused_and_told(on: On, play: Play) -> None:
+    head = on("head")
+    jobs = [{"name": "node", "port": 9100, "node_types": ["head"], "sample_limit": 100}]
+    assert play(*ONLY, *variables(prometheus_jobs=jobs)).returncode == 0
+    wait(60, lambda: bool(ask(head, "query", 'ALERTS{alertname="ScrapeRefused", job="node"}')["result"]))
+    (refused,) = ask(head, "query", 'scrape_samples_post_metric_relabeling{job="node", pc_node_type="head"}')["result"]
+    assert int(refused["value"][1]) > 100
 
 
 @pytest.mark.usefixtures("as_before")

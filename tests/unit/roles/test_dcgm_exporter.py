@@ -133,7 +133,7 @@ def test_errors_of_every_generation_of_nvlink_are_told(variables: Variables) -> 
         assert len([name for name in names if re.fullmatch(some, name)]) >= 4
 
 
-# What no panel and no rule asks for, and why it is told: a label costs no series, and a row of memory waits for somebody.
+# What no panel and no rule asks for, and is told: a label costs no series, and a row of memory waits for somebody.
 UNASKED = {"DCGM_FI_DRIVER_VERSION", "DCGM_FI_DEV_ROW_REMAP_PENDING"}
 
 

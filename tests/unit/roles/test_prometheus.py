@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -131,6 +133,46 @@ def test_an_agent_writes_to_the_workspace_and_keeps_nothing(variables: Variables
         assert writes[0]["url"] == WRITE
         assert writes[0]["sigv4"] == {"region": "us-west-2"}
         assert writes[0]["queue_config"]["retry_on_http_429"] is True
+
+
+def test_queries_at_once_are_few_unless_a_flag_says_otherwise(variables: Variables) -> None:
+    own = "--query.max-concurrency=9"
+    assert "--query.max-concurrency=4" in variables()("__prometheus_arguments")
+    flags = variables(prometheus_flags=["--web.page-title=x", own])("__prometheus_arguments")
+    # Prometheus refuses a flag that is there twice, and an agent this one.
+    assert [flag for flag in flags if flag.startswith("--query")] == [own]
+    agent = variables(prometheus_mode="amp-only", prometheus_amp_workspace=ID)("__prometheus_arguments")
+    assert [flag for flag in agent if flag.startswith("--query")] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (None, "MemoryMax=50%"),
+        ("8G", "MemoryMax=8G"),
+        ("2.5G", "MemoryMax=2.5G"),
+        ("100%", "MemoryMax=100%"),
+        ("", None),
+    ],
+)
+def test_the_memory_is_limited(
+    variables: Variables, repo: Path, tmp_path: Path, given: str | None, line: str | None
+) -> None:
+    value = variables(**({} if given is None else {"prometheus_memory_max": given}))
+    text = value("prometheus.service.j2")
+    assert re.findall("^MemoryMax=.*$", text, re.MULTILINE) == ([line] if line else [])
+    tasks = yaml.safe_load((repo / "roles/prometheus/tasks/configure.yml").read_text())
+    (check,) = (task["ansible.builtin.assert"]["that"] for task in tasks if "limit of memory" in task["name"])
+    assert value(check) is True
+    for wrong in ("50 %", "101%", "half", "8GB", "-1", "50%%", "infinity\nUser=root"):
+        assert variables(prometheus_memory_max=wrong)(check) is False, wrong
+    unit = tmp_path / "demo.service"
+    unit.write_text(f"[Service]\nExecStart=/bin/true\n{line or ''}\n")
+    if shutil.which("systemd-analyze"):
+        done = subprocess.run(
+            ["systemd-analyze", "--man=no", "verify", unit], capture_output=True, text=True, check=False
+        )
+        assert str(unit) not in done.stdout + done.stderr
 
 
 def test_a_role_is_assumed(variables: Variables) -> None:
