@@ -33,7 +33,7 @@ SUFFIXES = (".service", ".socket", ".timer", ".path", ".mount", ".automount", ".
 SETTLE_SECONDS = (2.0, 1.0)
 _TELLING_TYPES = ("oneshot", "notify", "notify-reload")
 # How much of `wait_log` is read in a second at least, and how long it is waited for at most.
-LOG_BYTES_A_SECOND = 2_000_000
+LOG_BYTES_A_SECOND = 5_000_000
 MOST_LOG_SECONDS = 900.0
 _PROPERTIES = (
     "LoadState",

@@ -118,7 +118,7 @@ options:
   wait_log:
     description:
       - Folder of a log that the service reads when it starts, before O(wait_url) answers. O(wait_seconds) grows by a
-        second for each 2 MB in it, and by 15 minutes at most.
+        second for each 5 MB in it, and by 15 minutes at most.
     type: path
   wait_alive_url:
     description:

@@ -482,16 +482,17 @@ def test_one_that_still_starts_is_told_and_has_not_failed(host, web, monkeypatch
     warnings = []
     monkeypatch.setattr(systemd_unit.AnsibleModule, "warn", lambda _self, text: warnings.append(text))
     (tmp_path / "wal/checkpoint.1").mkdir(parents=True)
-    (tmp_path / "wal/checkpoint.1/0").write_bytes(b"0" * 1_500_000)
-    (tmp_path / "wal/2").write_bytes(b"0" * 500_000)
+    for name, size in (("checkpoint.1/0", 4_000_000), ("2", 1_000_000)):
+        (tmp_path / "wal" / name).touch()
+        os.truncate(tmp_path / "wal" / name, size)
     web.asked = -1000
     url = f"http://127.0.0.1:{web.server_address[1]}"
     args = {"unit": UNIT, "wait_url": f"{url}/ready", "wait_alive_url": f"{url}/ok", "wait_log": str(tmp_path / "wal")}
     begin = time.monotonic()
     result = host.run(**args, wait_seconds=0)
-    assert 1 <= time.monotonic() - begin < 10  # a second for its 2 MB
+    assert 1 <= time.monotonic() - begin < 10  # a second for its 5 MB
     assert result["starting"] == (
-        f"demo.service is up and still starts: it has 2 MB of {tmp_path}/wal to read and answers at {url}/ok, and not "
+        f"demo.service is up and still starts: it has 5 MB of {tmp_path}/wal to read and answers at {url}/ok, and not "
         f"yet at {url}/ready after 1 s (HTTP Error 503: Service Unavailable); it goes on by itself, see 'journalctl -u "
         f"demo.service' and {host.units}/demo.service"
     )
