@@ -385,7 +385,7 @@ def test_every_alert_is_seen_firing_and_every_record_is_asked_for(repo: Path) ->
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, "server on 127.0.0.1:9090, samples kept 15d"),
+        ({}, "server on 127.0.0.1:9090, samples kept 15d, 10GB of them at most"),
         ({"prometheus_mode": "amp+amg", "prometheus_amp_workspace": WRITE}, f"agent, writes to {ID}"),
         ({"prometheus_mode": "none", "state": "loaded"}, "stopped (prometheus_mode is none), samples kept in /var/lib"),
         ({"prometheus_mode": "none", "state": "not-found"}, ""),

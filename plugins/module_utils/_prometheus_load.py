@@ -1,0 +1,157 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""How many series the nodes of a cluster may bring, and whether a Prometheus on this node can hold them.
+
+The nodes are all that Slurm's configuration has, with power or without: a cluster may use them all at once.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import subprocess
+from collections import Counter
+from typing import Any, NamedTuple
+
+# Series of a node by what it has, with the exporters as their roles set them up; tests/bench/metrics.py counts them.
+OF_A_NODE = 640
+OF_A_CPU = 8
+OF_AN_INTERFACE = 11
+OF_AN_EFA_DEVICE = 35
+OF_A_GPU = 31
+# What a series takes of the memory of a server, and of an agent: tests/bench/prometheus_memory.py measures it.
+BYTES_A_SERIES, AGENT_BYTES_A_SERIES = 3000, 2000
+# The part of a head node's memory that Prometheus' series may take, which leaves room for queries and for jobs' labels.
+SHARE = 0.25
+# How many EFA devices an instance has, where that is not one (AWS: "Maximize network bandwidth with multiple network
+# cards").
+EFA_DEVICES = (
+    (r"p4de?\.24xlarge", 4),
+    (r"p5e?\.48xlarge", 32),
+    (r"p5en\.48xlarge", 16),
+    (r"p6-b200\.48xlarge", 8),
+    (r"p6-b300\.48xlarge", 16),
+)
+
+
+class Kind(NamedTuple):
+    """What the nodes of one kind have."""
+
+    cpus: int
+    gpus: int
+    efa: int
+
+    @property
+    def series(self) -> int:
+        """How many series one of them brings."""
+        return (
+            OF_A_NODE
+            + OF_A_CPU * self.cpus
+            + OF_AN_INTERFACE * max(1, self.efa)
+            + OF_AN_EFA_DEVICE * self.efa
+            + OF_A_GPU * self.gpus
+        )
+
+
+class Outcome(NamedTuple):
+    """What the module's documentation tells."""
+
+    nodes: int
+    series: int
+    bytes: int
+    memory: int
+    reason: str
+    summary: str
+
+
+def efa_devices(features: list[str]) -> int:
+    """Return how many EFA devices a node has, by what ParallelCluster names among its features."""
+    if "efa" not in features:
+        return 0
+    numbers = [number for pattern, number in EFA_DEVICES for word in features if re.fullmatch(pattern, word)]
+    return numbers[0] if numbers else 1
+
+
+def gpus_of(gres: str) -> int:
+    """Count the GPUs of a generic resource list such as gpu:h100:8(S:0-1),shard:8."""
+    words = [part.split(":") for part in re.sub(r"\([^()]*\)", "", gres).split(",") if part.startswith("gpu:")]
+    return sum(int(word[-1]) if word[-1].isdigit() else 1 for word in words)
+
+
+def parse(text: str) -> Counter[Kind]:
+    """Return how many nodes of each kind `scontrol -o show nodes` names."""
+    kinds: Counter[Kind] = Counter()
+    for line in text.splitlines():
+        fields: dict[str, str] = {}
+        for key, value in re.findall(r"(?:^|\s)(NodeName|CPUTot|AvailableFeatures|Gres)=(\S*)", line):
+            fields.setdefault(key, value)
+        if fields.get("NodeName"):
+            cpus = fields.get("CPUTot", "")
+            features = fields.get("AvailableFeatures", "").split(",")
+            kinds[Kind(int(cpus) if cpus.isdigit() else 1, gpus_of(fields.get("Gres", "")), efa_devices(features))] += 1
+    return kinds
+
+
+def ask(prefix: str, seconds: float) -> tuple[str, str]:
+    """Return what scontrol says of all nodes, and why that is nothing."""
+    program = os.path.join(prefix, "bin/scontrol")
+    try:
+        done = subprocess.run(
+            [program, "-a", "-o", "show", "nodes"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=seconds,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired:
+        return "", f"{program} gave no answer within {seconds:g} s"
+    except OSError as error:
+        return "", f"{program} cannot be run: {error.strerror}"
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[0]
+        return "", f"{program} ended with {done.returncode}: {said}"
+    return done.stdout, ""
+
+
+def memory_of(path: str = "/proc/meminfo") -> int:
+    """Return how many bytes of memory this node has; 0 where it does not tell."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as stream:
+            found = re.search(r"^MemTotal:\s+(\d+) kB$", stream.read(), re.MULTILINE)
+    except OSError:
+        return 0
+    return 1024 * int(found[1]) if found else 0
+
+
+def find(prefix: str, timeout: float, agent: bool = False, memory: int | None = None) -> Outcome:
+    """Return what the cluster's nodes may bring to this node's Prometheus."""
+    text, reason = ask(prefix, timeout)
+    kinds = parse(text)
+    nodes = sum(kinds.values())
+    series = sum(kind.series * number for kind, number in kinds.items())
+    room = memory_of() if memory is None else memory
+    needed = series * (AGENT_BYTES_A_SERIES if agent else BYTES_A_SERIES)
+    summary = ""
+    if room and needed > SHARE * room:
+        summary = (
+            f"{nodes:,} nodes may bring {series / 1e6:.1f} million series, which take {_gb(needed)} of this node's "
+            f"{_gb(room)}: take a head node with {math.ceil(needed / SHARE / 1e9)} GB or more, or drop "
+            f"series (metric_relabel_configs of prometheus_jobs){'' if agent else '; amp-only takes a third less'}"
+        )
+    return Outcome(nodes, series, needed, room, reason, summary)
+
+
+def _gb(number: float) -> str:
+    return f"{number / 1e9:.1f} GB"
+
+
+def as_result(outcome: Outcome) -> dict[str, Any]:
+    """Return the outcome as the module's result. A summary that has nothing to say is left out."""
+    result: dict[str, Any] = outcome._asdict()
+    if not outcome.summary:
+        del result["summary"]
+    return result
