@@ -4,6 +4,14 @@
 
 Agents of the sandbox's nodes fetch what is theirs by a long poll of GET /sandbox/ssm-agent and POST there how it ended.
 Nothing times out by itself: what is due is worked out when somebody asks.
+
+Statuses and time-outs are those of "Understanding command statuses" (awsdocs/aws-systems-manager-user-guide,
+doc_source/monitor-commands.md, 03c7112): In Progress says that the service is sending, or that the agent has it; what
+has not ended TimeoutSeconds + executionTimeout after it was sent is DeliveryTimedOut, also where it has begun, because
+only the agent itself says ExecutionTimedOut. A plugin is listed once it has begun; whether AWS lists it before it has
+ended, its documents leave open, and `begun` False is the AWS that does not (the agent sends a plugin's result when the
+plugin is complete: aws/amazon-ssm-agent, agent/framework/runpluginutil/runplugins.go).
+A command that would pass the account's limit of pending invocations, `most`, lists none and is RateExceeded.
 """
 
 from __future__ import annotations
@@ -21,6 +29,16 @@ CONCURRENCY, ERRORS = re.compile(r"[1-9]\d*|[1-9]\d?%|100%"), re.compile(r"\d+|\
 STDOUT, STDERR, BOTH = 24000, 8000, 2500  # characters that the service keeps
 CUT, CUT_ERROR, BETWEEN = "\n---Output truncated---", "\n---Error truncated----", "\n----------ERROR-------\n"
 SECONDS_OF_A_POLL = 50.0
+ON_ITS_WAY = 1.0  # seconds from Pending to In Progress
+
+
+STATUSES = {
+    "DeliveryTimedOut": "TimedOut",
+    "ExecutionTimedOut": "TimedOut",
+    "Terminated": "Cancelled",
+    "RateExceeded": "Failed",
+    "Incomplete": "Failed",
+}
 
 
 class InvalidRequest(ValueError):
@@ -41,15 +59,16 @@ class Invocation:
 
     @property
     def over(self) -> bool:
-        return self.details not in ("Pending", "InProgress")
+        return self.details not in ("Pending", "InProgress", "Cancelling")
+
+    @property
+    def waits(self) -> bool:
+        """Whether its agent has not taken it yet."""
+        return self.details in ("Pending", "InProgress") and not self.started
 
     @property
     def status(self) -> str:
-        return {
-            "DeliveryTimedOut": "TimedOut",
-            "ExecutionTimedOut": "TimedOut",
-            "Terminated": "Cancelled",
-        }.get(self.details, self.details)
+        return STATUSES.get(self.details, self.details)
 
 
 @dataclass
@@ -66,26 +85,49 @@ class Command:
     sent: float
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     invocations: dict[str, Invocation] = field(default_factory=dict)
+    over: bool = False
 
     def settle(self) -> None:
         """Let happen what is due by now."""
+        if self.over:
+            return
         now, failed = time.time(), 0
+        running = sum(one.details in ("InProgress", "Cancelling") for one in self.invocations.values())
         for one in self.invocations.values():
-            if one.details == "Pending" and now > self.sent + self.delivery:
+            if one.details == "Pending" and now >= self.sent + ON_ITS_WAY and running < self.concurrency:
+                one.details, running = "InProgress", running + 1
+            if not one.over and now > self.sent + self.delivery + self.execution:
                 one.details, one.ended = "DeliveryTimedOut", now
-            # The agent kills it; that one has not said so is the service's to notice.
-            if one.details == "InProgress" and now > one.started + self.execution + 5:
-                one.details, one.ended = "ExecutionTimedOut", now
             failed += one.details in ("Failed", "ExecutionTimedOut")
         if failed > self.errors:
             for one in self.invocations.values():
-                if one.details == "Pending":
+                if one.waits:
                     one.details, one.ended = "Terminated", now
+        self.over = all(one.over for one in self.invocations.values())
 
     def next_for(self, instance: str) -> Invocation | None:
-        running = sum(one.details == "InProgress" for one in self.invocations.values())
         one = self.invocations.get(instance)
-        return one if one and one.details == "Pending" and running < self.concurrency else None
+        if one is None or not one.waits:
+            return None
+        running = sum(other.details == "InProgress" for other in self.invocations.values() if other is not one)
+        return one if running < self.concurrency else None
+
+    def cancel(self, instances: list[str]) -> None:
+        """What has not begun does not begin; the agent would end what has."""
+        for one in (self.invocations[name] for name in instances):
+            if one.waits:
+                one.details, one.ended = "Cancelled", time.time()
+            elif not one.over:
+                one.details = "Cancelling"
+
+    @property
+    def details(self) -> str:
+        found = {one.details for one in self.invocations.values()}
+        if not found:
+            return "RateExceeded"
+        if not self.over:
+            return "Pending" if found == {"Pending"} else "InProgress"
+        return found.pop() if len(found) == 1 else "Incomplete"
 
 
 class Service:
@@ -95,6 +137,8 @@ class Service:
         self.running, self.account = running, account  # `running` tells the instances of a region
         self.commands: dict[str, Command] = {}
         self.news = threading.Condition()
+        self.most: int | None = None  # invocations of the account that may be pending; AWS does not tell its number
+        self.begun = True  # whether the plugin is listed of what has begun and not ended
 
     # What AWS's clients call
 
@@ -128,7 +172,9 @@ class Service:
             request.get("Comment", ""),
             time.time(),
         )
-        command.invocations = {one: Invocation(one) for one in ids}
+        if self.most is None or self.pending() + len(ids) <= self.most:
+            command.invocations = {one: Invocation(one) for one in ids}
+        command.over = not command.invocations
         with self.news:
             self.commands[command.id] = command
             self.news.notify_all()
@@ -168,10 +214,35 @@ class Service:
             and wanted.get("Status", one.status) in (one.status, one.details)
         ]
         page = rows[start : start + size]
-        answer: dict[str, Any] = {"CommandInvocations": [row(*found, request.get("Details", False)) for found in page]}
+        details = request.get("Details", False)
+        answer: dict[str, Any] = {
+            "CommandInvocations": [row(*found, details and (self.begun or found[1].over)) for found in page]
+        }
         if start + size < len(rows):
             answer["NextToken"] = str(start + size)
         return answer
+
+    def list_commands(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        need(
+            set(request) == {"CommandId"},
+            "ValidationException",
+            f"the sandbox knows CommandId alone, not {list(request)}",
+        )
+        command = self.find(region, request["CommandId"])
+        command.settle()
+        row = {"CommandId": command.id, "Comment": command.comment, "DocumentName": DOCUMENT}
+        row.update(RequestedDateTime=command.sent, TargetCount=len(command.invocations))
+        status = STATUSES.get(command.details, command.details)
+        return {"Commands": [{**row, "Status": status, "StatusDetails": command.details}]}
+
+    def cancel_command(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        command = self.find(region, request["CommandId"])
+        ids = request.get("InstanceIds") or list(command.invocations)
+        need(len(ids) <= 50, "ValidationException", f"InstanceIds has {len(ids)} members; it must have at most 50")
+        need(len(set(ids)) == len(ids), "DuplicateInstanceId", "")
+        need(set(ids) <= set(command.invocations), "InvalidInstanceId", "")
+        command.cancel(ids)
+        return {}
 
     def get_command_invocation(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         command = self.find(region, request["CommandId"])
@@ -191,6 +262,9 @@ class Service:
             "StandardErrorContent": shorten(one.stderr, STDERR, CUT_ERROR),
         }
 
+    def pending(self) -> int:
+        return sum(one.waits for command in self.commands.values() for one in command.invocations.values())
+
     def find(self, region: str, command: str) -> Command:
         found = self.commands.get(command)
         if found is None or found.region != region:
@@ -204,7 +278,7 @@ class Service:
         end = time.monotonic() + seconds
         with self.news:
             while True:
-                for command in list(self.commands.values()):
+                for command in [found for found in self.commands.values() if instance in found.invocations]:
                     command.settle()
                     one = command.next_for(instance)
                     if one:
@@ -218,7 +292,9 @@ class Service:
         """Note how it ended there."""
         with self.news:
             one = self.commands[said["id"]].invocations[instance]
-            if not one.over:
+            if one.details == "Cancelling":
+                one.code, one.ended, one.details = said["code"], time.time(), "Cancelled"
+            elif not one.over:
                 one.code, one.stdout, one.stderr, one.ended = said["code"], said["stdout"], said["stderr"], time.time()
                 one.details = "ExecutionTimedOut" if said["late"] else "Failed" if one.code else "Success"
             self.news.notify_all()  # another one may have its turn

@@ -86,6 +86,8 @@ class Application:
             "DescribeInstanceInformation": instance_information,
             "SendCommand": self.commands.send_command,
             "ListCommandInvocations": self.commands.list_command_invocations,
+            "ListCommands": self.commands.list_commands,
+            "CancelCommand": self.commands.cancel_command,
             "GetCommandInvocation": self.commands.get_command_invocation,
         }
 
