@@ -13,7 +13,9 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes
 
 try:
     import boto3
+    import botocore.session
     from botocore.config import Config
+    from botocore.credentials import RefreshableCredentials
     from botocore.exceptions import BotoCoreError, ClientError
 
     AwsErrors: tuple[type[Exception], ...] = (BotoCoreError, ClientError)
@@ -122,17 +124,30 @@ class Credentials:
             raise InventoryError(f"no AWS session: {one_line(error)}; check profile and the access keys") from error
         if not self.assume_role_arn:
             return session
+        return self._assumed(session, region)
+
+    def _assumed(self, session: Any, region: str) -> Any:
+        """Return a session in the assumed role. Its keys last an hour, and are fetched anew before they end."""
+        sts = self.client(session, "sts", region)
+
+        def fetch() -> dict[str, str]:
+            answer = sts.assume_role(RoleArn=self.assume_role_arn, RoleSessionName="pcluster-postboot-inventory")
+            keys = answer["Credentials"]
+            return {
+                "access_key": keys["AccessKeyId"],
+                "secret_key": keys["SecretAccessKey"],
+                "token": keys["SessionToken"],
+                "expiry_time": keys["Expiration"].isoformat(),
+            }
+
         try:
-            answer = self.client(session, "sts", region).assume_role(
-                RoleArn=self.assume_role_arn, RoleSessionName="pcluster-postboot-inventory"
-            )
+            first = fetch()
         except AwsErrors as error:
             raise explain(error, region, "sts:AssumeRole", f"role {self.assume_role_arn}") from error
-        return boto3.Session(
-            aws_access_key_id=answer["Credentials"]["AccessKeyId"],
-            aws_secret_access_key=answer["Credentials"]["SecretAccessKey"],
-            aws_session_token=answer["Credentials"]["SessionToken"],
-        )
+        assumed = botocore.session.get_session()
+        # botocore has no public way to give a session credentials that it renews.
+        assumed._credentials = RefreshableCredentials.create_from_metadata(first, fetch, "sts-assume-role")
+        return boto3.Session(botocore_session=assumed)
 
     def client(self, session: Any, service: str, region: str) -> Any:
         """Return a client that retries what is throttled. SSM throttles soonest, and gets the most patience."""

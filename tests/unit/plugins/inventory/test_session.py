@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,16 +23,21 @@ REGIONS = (
     b"<DescribeRegionsResponse><regionInfo><item><regionName>us-east-1</regionName></item>"
     b"<item><regionName>eu-west-1</regionName></item></regionInfo></DescribeRegionsResponse>"
 )
-ROLE = (
-    b"<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>ROLE-KEY</AccessKeyId><SecretAccessKey>s"
-    b"</SecretAccessKey><SessionToken>t</SessionToken><Expiration>2030-01-01T00:00:00Z</Expiration></Credentials>"
-    b"</AssumeRoleResult></AssumeRoleResponse>"
-)
 KEYS = {"access_key": "KEY", "secret_key": "secret"}
 
 
 def failure(code: str) -> bytes:
     return f"<Response><Errors><Error><Code>{code}</Code><Message>no</Message></Error></Errors></Response>".encode()
+
+
+def role(key: str = "ROLE-KEY", seconds: float = 3600) -> bytes:
+    """What STS answers; its keys last an hour unless more is asked for."""
+    end = datetime.now(timezone.utc) + timedelta(seconds=seconds)
+    return (
+        f"<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>{key}</AccessKeyId><SecretAccessKey>s"
+        f"</SecretAccessKey><SessionToken>t</SessionToken><Expiration>{end:%Y-%m-%dT%H:%M:%SZ}</Expiration></Credentials>"
+        "</AssumeRoleResult></AssumeRoleResponse>"
+    ).encode()
 
 
 class Endpoint:
@@ -104,13 +110,25 @@ def test_profile_is_used(endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest
 
 
 def test_role_is_assumed_once(endpoint: Endpoint) -> None:
-    endpoint.answers = [(200, ROLE), (200, EMPTY), (200, EMPTY)]
+    endpoint.answers = [(200, role()), (200, EMPTY), (200, EMPTY)]
     credentials = session.Credentials(**KEYS, assume_role_arn="arn:aws:iam::123456789012:role/reader")
     make = session.client_maker(credentials, "us-east-1")
     for region in ("us-east-1", "eu-west-1"):
         describe_instances(make("ec2", region), [])
     assert "RoleArn=arn%3Aaws%3Aiam%3A%3A123456789012%3Arole%2Freader" in endpoint.requests[0][0]
     assert all("Credential=ROLE-KEY/" in request[1] for request in endpoint.requests[1:])
+
+
+def test_role_is_assumed_again_before_its_keys_end(endpoint: Endpoint) -> None:
+    """A client lives for as long as a rollout; the keys of a role end after an hour."""
+    endpoint.answers = [(200, role("FIRST", seconds=300)), (200, role("SECOND")), (200, EMPTY), (200, EMPTY)]
+    credentials = session.Credentials(**KEYS, assume_role_arn="arn:aws:iam::123456789012:role/reader")
+    client = session.client_maker(credentials, "us-east-1")("ec2", "us-east-1")
+    for _call in range(2):
+        describe_instances(client, [])
+    assert not endpoint.answers
+    assert ["Credential=SECOND/" in request[1] for request in endpoint.requests] == [False, False, True, True]
+    assert "Credential=KEY/" in endpoint.requests[1][1], "the caller's own keys ask for them"
 
 
 def test_role_is_refused(endpoint: Endpoint) -> None:
