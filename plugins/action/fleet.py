@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 from ansible import constants as C
@@ -15,21 +18,64 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.pcluster.postboot.plugins.action.report import _width
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _fleet, _inventory_session, _ssm_command
+from ansible_collections.pcluster.postboot.plugins.plugin_utils import (
+    _fleet,
+    _fleet_files,
+    _inventory_session,
+    _ssm_command,
+)
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import InventoryError, one_line, some
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._progress import duration
 
 _ROOM = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SCRIPT = os.path.join(_ROOM, "playbooks", "files", "fleet.sh")
-# Seconds between two looks, and between two lines, where there is news and where there is none.
-SHORTEST = 1.0
-LONGEST = 10.0
-OFTEN = 15.0
-SELDOM = 60.0
+# Seconds between two looks: a tenth of what nodes take, and before that is known, of what has passed.
+SHORTEST, LONGEST = 2.0, 10.0
+# Seconds between two lines: half of what has passed.
+OFTEN, SELDOM = 15.0, 300.0
 _YES = {True: "yes", False: "no"}  # what YAML makes of them
-_BAD = ("failed", "unreachable")  # which the others wait for
 _NEEDED = ("pcluster_instance_id", "pcluster_region", "pcluster_cluster", "pcluster_node_type")
+_KIND = ("pcluster_queue", "pcluster_instance_type")
 display = Display()
+
+
+class Interrupted(BaseException):
+    """The run is to end: by a signal, or because ansible-playbook is gone, which is 0."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Stop:
+    """Makes SIGINT and SIGTERM an exception, but not while it is unknown whether a command was sent.
+
+    Ansible runs the action in a process with a session of its own, and passes on these two signals and no other.
+    """
+
+    def __init__(self, command: _ssm_command.RunCommand) -> None:
+        self._command, self._parent, self._number = command, os.getppid(), 0
+
+    def look(self) -> None:
+        """End the run where it is to end."""
+        if self._number or os.getppid() != self._parent:
+            raise Interrupted(self._number)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen to signals."""
+        before = {one: signal.signal(one, self._heard) for one in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+    def _heard(self, number: int, _frame: FrameType | None) -> None:
+        # Ansible sends SIGTERM right after SIGINT, while the first one is still answered.
+        again, self._number = self._number, self._number or number
+        if not again and not self._command.sending:
+            raise Interrupted(number)
 
 
 class ActionModule(ActionBase):
@@ -52,6 +98,7 @@ class ActionModule(ActionBase):
                 "timeout": {"type": "int", "default": 3600},
                 "profile": {"type": "str", "default": ""},
                 "assume_role_arn": {"type": "str", "default": ""},
+                "report": {"type": "str", "default": ""},
             }
         )
         try:
@@ -64,13 +111,15 @@ class ActionModule(ActionBase):
                 script = _fleet.script(request, stream.read())
             command = _ssm_command.RunCommand(
                 _inventory_session.client_maker(who, nodes[0].region),
-                _ssm_command.Script(script, f"pcluster.postboot.fleet: {request.name}", request.timeout),
+                _ssm_command.Script(script, f"pcluster.postboot.fleet: {request.name}", request.timeout, _fleet.enough),
             )
-            result.update(
-                self._foretell(nodes, request, command)
-                if self._task.check_mode
-                else self._roll_out(_fleet.Rollout(nodes, request, command, time.monotonic))
-            )
+            if self._task.check_mode:
+                result.update(self._foretell(nodes, request, command))
+            else:
+                rollout = _fleet.Rollout(nodes, request, command, time.monotonic)
+                report = args["report"] or f"fleet-{request.name.removesuffix('.tar.gz')}.json"
+                files = _fleet_files.Files(report, [node.name for node in nodes])
+                result.update(self._roll_out(rollout, files, Stop(command)))
         except (_fleet.FleetError, InventoryError) as error:
             result.update(failed=True, msg=one_line(error))
         return result
@@ -81,42 +130,96 @@ class ActionModule(ActionBase):
         silent = command.silent(nodes)
         lines = _fleet.foretell(nodes, silent, request)
         _say(*lines)
-        bad = {node.name: answer.why for node, answer in silent.items()}
-        return {"changed": len(silent) < len(nodes), "msg": lines[0], "lines": lines, "bad": bad}
+        bad = {"failed": True} if silent else {}
+        return {"changed": len(silent) < len(nodes), "msg": lines[-1] if silent else lines[0], "lines": lines, **bad}
 
-    def _roll_out(self, rollout: _fleet.Rollout) -> dict[str, Any]:
-        begun = told = time.monotonic()
-        known: dict[_ssm_command.Node, _fleet.Outcome] = {}
-        state, pause = "", SHORTEST
+    def _roll_out(self, rollout: _fleet.Rollout, files: _fleet_files.Files, stop: Stop) -> dict[str, Any]:
+        begun, screen = time.monotonic(), _fleet_files.screen(os.getppid())
+        try:
+            files.note(rollout.left)
+        except OSError as error:
+            raise _fleet.FleetError(f"fleet_report: {files.limit} cannot be written: {error}") from error
+        _say(f"what becomes of each node: {files.report}; nodes that do not run the bundle: {files.limit}")
+        with stop.listening():
+            try:
+                self._until_done(rollout, files, stop, begun)
+            except Interrupted as interrupted:
+                self._end(rollout, files, screen, interrupted.number, time.monotonic() - begun)
+        lines = rollout.table(_width(), time.monotonic() - begun)
+        _say("", *lines)
+        self._keep(rollout, files, lines[-1])
+        reports = [outcome.report for outcome in rollout.outcomes.values()]
+        result: dict[str, Any] = {"changed": any(report["changed"] for report in reports), "msg": lines[-1]}
+        result["report"] = files.report
+        if rollout.left:
+            result.update(failed=True, limit=files.limit)
+            result["msg"] = (
+                f"{len(rollout.left)} of {len(rollout.nodes)} nodes do not run {rollout.request.name}, for the reasons "
+                f"above; --limit @{files.limit} takes these alone, and {files.report} has all that is known"
+            )
+        return result
+
+    def _until_done(self, rollout: _fleet.Rollout, files: _fleet_files.Files, stop: Stop, begun: float) -> None:
+        told, notes = begun, 0
         rollout.begin()
         while True:
+            stop.look()
             rollout.move()
-            for node, outcome in rollout.outcomes.items():
-                if node not in known and outcome.state in ("failed", "unreachable"):
-                    _say(f"{node.name} {outcome.state}: {outcome.why}")
-            known = dict(rollout.outcomes)
+            stop.look()
+            self._note(rollout, files)
+            _say(*rollout.news(), *rollout.notes[notes:])
+            notes = len(rollout.notes)
             if rollout.done:
-                break
+                return
             now = time.monotonic()
-            if now - told >= (OFTEN if rollout.state() != state else SELDOM):
-                told, state = now, rollout.state()
-                _say(f"fleet, {duration(now - begun)}: {state}")
-            time.sleep(pause)
-            pause = min(LONGEST, SHORTEST + (now - begun) / 30)
-        lines = rollout.table(_width(), time.monotonic() - begun)
-        _say("", *rollout.notes, *lines)
-        outcomes = {node.name: outcome for node, outcome in known.items()}
-        return {
-            "changed": any(outcome.report["changed"] for outcome in outcomes.values()),
-            "msg": lines[-1],
-            "lines": lines,
-            "nodes": {name: {"state": outcome.state, "why": outcome.why} for name, outcome in outcomes.items()},
-            "bad": {name: outcome.why for name, outcome in outcomes.items() if outcome.state in _BAD},
-        }
+            if now - told >= min(SELDOM, max(OFTEN, (told - begun) / 2)):
+                told = now
+                _say(f"fleet, {duration(now - begun)}: {rollout.state()}")
+            time.sleep(min(LONGEST, max(SHORTEST, (rollout.seconds or now - begun) / 10)))
+
+    def _note(self, rollout: _fleet.Rollout, files: _fleet_files.Files) -> None:
+        try:
+            files.note(rollout.left)
+        except OSError as error:
+            display.vvv(f"{files.limit}: {error}")  # it could be written before anything was sent
+
+    def _keep(self, rollout: _fleet.Rollout, files: _fleet_files.Files, how: str) -> None:
+        request = rollout.request
+        found = {"bundle": request.url, "sha256": request.sha256, "summary": how, "nodes": rollout.told()}
+        self._note(rollout, files)
+        try:
+            files.write(found)
+        except OSError as error:
+            _say(f"{files.report} cannot be written: {error}")
+
+    def _end(
+        self, rollout: _fleet.Rollout, files: _fleet_files.Files, screen: int | None, number: int, seconds: float
+    ) -> None:
+        """Say who has the bundle and who does not, and end as Ansible would have."""
+        for one in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(one, signal.SIG_IGN)
+        why = signal.Signals(number).name if number else "ansible-playbook is gone"
+        how = f"fleet was interrupted after {duration(seconds)} ({why}); nothing more is sent"
+        self._keep(rollout, files, how)
+        lines = [how, *rollout.interrupted()]
+        lines.append(f"{files.report} has the id of each node's command; go on with --limit @{files.limit}")
+        if screen is not None and not _quiet():
+            try:
+                os.write(screen, ("\n" + "\n".join(lines) + "\n").encode())
+            except OSError:
+                pass  # the terminal is closed
+        if number:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        os._exit(1)  # nobody is there to take a result
+
+
+def _quiet() -> bool:
+    return str(C.DEFAULT_STDOUT_CALLBACK).endswith("json")
 
 
 def _say(*lines: str) -> None:
-    if not str(C.DEFAULT_STDOUT_CALLBACK).endswith("json"):
+    if lines and not _quiet():
         display.display("\n".join(lines))
 
 
@@ -141,7 +244,8 @@ def _nodes(variables: Mapping[str, Any]) -> list[_ssm_command.Node]:
         theirs = hostvars[host]
         found = [str(theirs.get(name) or "") for name in _NEEDED]
         if all(found):
-            nodes.append(_ssm_command.Node(str(host), *found))
+            group = " ".join(str(theirs.get(name) or "") for name in _KIND)
+            nodes.append(_ssm_command.Node(*[str(host), *found, group]))
         else:
             strangers.append(str(host))
     if strangers:

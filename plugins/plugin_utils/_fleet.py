@@ -11,11 +11,14 @@ import json
 import re
 import shlex
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._node_names import natural, ranges
 from ansible_collections.pcluster.postboot.plugins.plugin_utils import _report, _ssm_command
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import InventoryError, one_line, some
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._progress import duration
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._ssm_command import Answer, Node
 
 ARCHIVE = "pcluster-postboot.tar.gz"
@@ -23,6 +26,11 @@ MARK = "pcluster-postboot-fleet"  # with which fleet.sh begins the line for the 
 FORMAT = "1"
 LONGEST = 28800  # seconds; the pattern of the document's executionTimeout ends there
 LAST_SECONDS = 60  # between bootstrap.sh's budget and SSM's kill
+FIRST = 5  # nodes that have the bundle before the first result is known: head nodes, and then others
+FEW = 12  # nodes up to which the table has a column for each
+REASONS = 10  # that are told of what went wrong; the report has all
+WIDE = 200  # characters that the names of a line may take
+STRAGGLES = 2  # times what nodes take on the average
 LOG = "/var/log/pcluster-postboot/pull.log"
 _URL = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/\s'*?{}]+)+/?")
 _SAYS = "pcluster-postboot: "
@@ -108,6 +116,12 @@ def read(output: str) -> Told:
     return Told(last=last)
 
 
+def enough(output: str) -> bool:
+    """Say whether the beginning of what fleet.sh has printed holds the line for the controller whole."""
+    line = output.split("\n", 1)[0].split()
+    return "\n" in output and len(line) == 6 and line[0] == MARK and (line[5] == "-" or _unpack(line[5]) is not None)
+
+
 def _unpack(word: str) -> dict[str, Any] | None:
     try:
         found = json.loads(gzip.decompress(base64.b64decode(word, validate=True)))
@@ -155,6 +169,9 @@ def _is_report(found: Any) -> bool:
     return all(isinstance(one, (int, float)) for one in numbers) and all(isinstance(one, str) for one in texts)
 
 
+_BAD = ("failed", "unreachable", "not sent")  # what matters most first
+
+
 class Outcome(NamedTuple):
     """What became of a node."""
 
@@ -196,35 +213,63 @@ def part(text: str, whole: int) -> int:
     return whole * int(text[:-1]) // 100 if text.endswith("%") else int(text)
 
 
-class Step(NamedTuple):
-    """Nodes that may run it together, and how many at a time."""
-
-    what: str
-    nodes: list[Node]
-    at_a_time: int
+Place = tuple[str, str, bool]  # a region, a cluster, and whether it is about its head node
 
 
-def steps(nodes: Sequence[Node], concurrency: str) -> list[Step]:
-    """Return head nodes, which publish what the others use, and then the others."""
-    heads = [node for node in nodes if node.kind == "head"]
-    others = [node for node in nodes if node.kind != "head"]
-    kinds = (("head node", heads), ("other node", others))
-    return [Step(what, group, max(1, part(concurrency, len(group)))) for what, group in kinds if group]
+def place(node: Node) -> Place:
+    """Return where a node belongs: steps are taken for each cluster by itself."""
+    return node.region, node.cluster, node.kind == "head"
+
+
+def in_turn(nodes: Sequence[Node]) -> list[Node]:
+    """Return head nodes first, and others in turns: of each cluster, queue and instance type one, then the next."""
+    seen: Counter[tuple[Place, str]] = Counter()
+    turns = []
+    for number, node in enumerate(nodes):
+        kind = (place(node), node.group)
+        turns.append((node.kind != "head", seen[kind], number))
+        seen[kind] += 1
+    return [nodes[number] for _other, _turn, number in sorted(turns)]
+
+
+class Room:
+    """How many nodes may have it at a time."""
+
+    def __init__(self, nodes: Sequence[Node], concurrency: str) -> None:
+        sizes = Counter(place(node) for node in nodes)
+        self.share = {where: max(1, part(concurrency, size)) for where, size in sizes.items()}
+        self.whole = len(nodes) if concurrency.endswith("%") else int(concurrency)
+
+    def at_a_time(self, heads: bool, results: int | None = None) -> int:
+        """Return how many head nodes or others may, after so many results. Few come first, and then always as many more
+        as have said how it went."""
+        most = min(self.whole, sum(share for where, share in self.share.items() if where[2] is heads))
+        return most if results is None else min(most, FIRST + results)
 
 
 def foretell(nodes: Sequence[Node], silent: Mapping[Node, Answer], request: Request) -> list[str]:
     """Return what would be sent."""
     lines = []
-    for step in steps([node for node in nodes if node not in silent], request.concurrency):
-        names = some((node.name for node in step.nodes), 6)
-        plural = "s" if len(step.nodes) > 1 else ""
-        lines.append(
-            f"would send {request.name} to {len(step.nodes)} {step.what}{plural}, {step.at_a_time} at a time: {names}"
-        )
+    there = in_turn([node for node in nodes if node not in silent])
+    room = Room(there, request.concurrency)
+    for what, heads in (("head node", True), ("other node", False)):
+        group = [node for node in there if (node.kind == "head") is heads]
+        if group:
+            most = room.at_a_time(heads)
+            many = f"{len(group)} {what}{'s' if len(group) > 1 else ''}"
+            at_a_time = f"{FIRST} first and then at most {most}" if most > FIRST else str(most)
+            lines.append(f"would send {request.name} to {many}, {at_a_time} at a time: {called(group)}")
     for why in dict.fromkeys(answer.why for answer in silent.values()):
-        names = some((node.name for node, answer in silent.items() if answer.why == why), 6)
+        names = called(node for node, answer in silent.items() if answer.why == why)
         lines.append(f"unreachable: {names}: {why}")
     return lines
+
+
+def called(nodes: Iterable[Node]) -> str:
+    """Return the names of nodes, as Slurm writes many; where they take too much room, some of them."""
+    names = sorted((node.name for node in nodes), key=natural)
+    text = ranges(names)
+    return text if len(text) <= WIDE else some(names, 6)
 
 
 class Rollout:
@@ -236,10 +281,15 @@ class Rollout:
         self.nodes, self.request, self._command, self._clock = list(nodes), request, command, clock
         self.outcomes: dict[Node, Outcome] = {}
         self._begun: dict[Node, float] = {}
-        self._steps: list[Step] = []
         self._waiting: list[Node] = []
-        self._at_a_time = 1
+        self._room = Room(nodes, request.concurrency)
         self._may_fail = part(request.max_errors, len(self.nodes))
+        self._took: list[float] = []  # seconds, of nodes that have ended
+        self._told: set[str] = set()  # reasons
+        self._heads: dict[tuple[str, str], list[Node]] = {}
+        for node in nodes:
+            if node.kind == "head":
+                self._heads.setdefault((node.region, node.cluster), []).append(node)
 
     @property
     def done(self) -> bool:
@@ -253,7 +303,8 @@ class Rollout:
         """Find out who can be reached."""
         silent = self._command.silent(self.nodes)
         self._note(silent)
-        self._steps = steps([node for node in self.nodes if node not in silent], self.request.concurrency)
+        self._waiting = in_turn([node for node in self.nodes if node not in silent])
+        self._room = Room(self._waiting, self.request.concurrency)
         self._hold_back()
 
     def move(self) -> None:
@@ -268,27 +319,54 @@ class Rollout:
             self._note(self._command.forget(str(error)))
 
     def _send(self) -> None:
-        while not self._waiting and self._steps and not self._command.running:
-            step = self._steps.pop(0)
-            self._waiting, self._at_a_time = [node for node in step.nodes if node not in self.outcomes], step.at_a_time
-        free = self._at_a_time - len(self._command.running)
+        held: set[str] = set()  # regions that take no command now
+        for heads in (True, False):
+            while batch := self._batch(heads, held):
+                sent = set(batch)
+                self._waiting = [node for node in self._waiting if node not in sent]
+                try:
+                    refused, later = self._command.send(batch)
+                except InventoryError as error:
+                    here = set(self._command.running)
+                    self._note({node: Answer("failed", str(error)) for node in batch if node not in here})
+                    raise
+                self._begun.update({node: self._clock() for node in batch if node not in later})
+                self._note(refused)
+                self._waiting = [*later, *self._waiting]
+                held.update(node.region for node in later)
+
+    def _batch(self, heads: bool, held: set[str]) -> list[Node]:
+        """Return which nodes of one region are sent it next, if any."""
+        running = self._command.running
+        busy = Counter(place(node) for node in running)
+        results = sum(
+            outcome.state in ("ok", "changed", "failed") and (node.kind == "head") is heads
+            for node, outcome in self.outcomes.items()
+        )
+        most = self._room.at_a_time(heads, results)
+        free = min(self._room.whole - len(running), most - sum(busy[where] for where in busy if where[2] is heads))
+        ready: list[Node] = []
+        more = False
+        for node in self._waiting:
+            if (node.kind == "head") is not heads or node.region in held or not self._may_begin(node):
+                continue
+            if len(ready) >= free or busy[place(node)] >= self._room.share[place(node)]:
+                more = True
+                if len(ready) >= free:
+                    break
+                continue
+            ready.append(node)
+            busy[place(node)] += 1
         # Nodes end one by one. Each command costs a call at every look, so there are to be few of them.
-        while self._waiting and free >= min(len(self._waiting), max(1, self._at_a_time // 4), _ssm_command.BATCH):
-            region = self._waiting[0].region
-            batch = [node for node in self._waiting if node.region == region][: min(free, _ssm_command.BATCH)]
-            self._waiting = [node for node in self._waiting if node not in batch]
-            try:
-                refused, later = self._command.send(batch)
-            except InventoryError as error:
-                here = self._command.running
-                self._note({node: Answer("failed", str(error)) for node in batch if node not in here})
-                raise
-            self._begun.update({node: self._clock() for node in batch if node not in later})
-            self._note(refused)
-            self._waiting = [*later, *self._waiting]
-            free = self._at_a_time - len(self._command.running)
-            if later:
-                return
+        if more and len(ready) < min(max(1, most // 4), _ssm_command.BATCH):
+            return []
+        region = ready[0].region if ready else ""
+        return [node for node in ready if node.region == region][: self._command.batch.get(region, _ssm_command.BATCH)]
+
+    def _may_begin(self, node: Node) -> bool:
+        """Say whether the head node of a node's cluster, where it has one in this run, has the bundle."""
+        heads = () if node.kind == "head" else self._heads.get((node.region, node.cluster), ())
+        return all(head in self.outcomes for head in heads)
 
     def _hold_back(self) -> None:
         """Skip the nodes that are not to have it any more."""
@@ -296,8 +374,7 @@ class Rollout:
             failures = f"{self.failed} failure{'s' if self.failed > 1 else ''}"
             why = f"stopped after {failures} (fleet_max_errors is {self.request.max_errors})"
             self._skip([node for node in self.nodes if node not in self._begun], why)
-        bad = ("failed", "unreachable", "not sent")
-        heads = [node for node, outcome in self.outcomes.items() if node.kind == "head" and outcome.state in bad]
+        heads = [head for found in self._heads.values() for head in found if self._state(head) in _BAD]
         for head in heads:
             ours = [node for node in self.nodes if (node.region, node.cluster) == (head.region, head.cluster)]
             why = f"its head node {head.name}, which comes first, does not run the bundle"
@@ -312,35 +389,140 @@ class Rollout:
         self._waiting = [node for node in self._waiting if node not in self.outcomes]
 
     def _note(self, answers: Mapping[Node, Answer]) -> None:
+        now = self._clock()
+        again = [node for node, answer in answers.items() if answer.state == "again"]
+        for node in again:
+            del self._begun[node]
+        self._waiting = [*again, *self._waiting]
         for node, answer in answers.items():
-            self.outcomes[node] = judge(node, answer, self._clock() - self._begun.get(node, self._clock()))
+            if answer.state != "again":
+                took = now - self._begun.get(node, now)
+                self.outcomes[node] = judge(node, answer, took)
+                self._took += [took] if self.outcomes[node].state in ("ok", "changed") else []
+
+    def _state(self, node: Node) -> str:
+        return self.outcomes[node].state if node in self.outcomes else ""
 
     # What people see
+
+    @property
+    def seconds(self) -> float:
+        """How long nodes take, as far as that is known."""
+        return sum(self._took) / len(self._took) if self._took else 0.0
 
     @property
     def notes(self) -> list[str]:
         """What else there is to know."""
         return self._command.notes
 
+    @property
+    def left(self) -> list[str]:
+        """The nodes that do not run the bundle, as far as it is known."""
+        return [node.name for node in self.nodes if self._state(node) not in ("ok", "changed")]
+
+    def news(self) -> list[str]:
+        """Return what went wrong for a reason that was not told yet."""
+        new = [group for group in self._wrong() if group.state != "not sent" and group.kind not in self._told]
+        new = new[: max(0, REASONS - len(self._told))]
+        self._told.update(group.kind for group in new)
+        return [group.line for group in new]
+
     def state(self) -> str:
         """Return how far it is."""
-        count = dict.fromkeys(("failed", "unreachable", "not sent"), 0)
+        count = dict.fromkeys(_BAD, 0)
         for outcome in self.outcomes.values():
             if outcome.state in count:
                 count[outcome.state] += 1
-        running = len(self._command.running)
         words = [f"{number} {state}" for state, number in count.items() if number]
-        words += [f"{running} running"] if running else []
-        return f"{len(self.outcomes)} of {len(self.nodes)} nodes done" + "".join(f", {word}" for word in words)
+        since = self._command.since
+        words += [f"{len(since)} running"] if since else []
+        words.insert(0, f"{len(self.outcomes) - count['not sent']} of {len(self.nodes)} nodes done")
+        return ", ".join(words) + self._stragglers(since)
+
+    def _stragglers(self, since: Mapping[Node, float]) -> str:
+        usual = max(120.0, STRAGGLES * self.seconds) if self._took else 300.0
+        late = [node for node, sent in since.items() if self._clock() - sent > usual]
+        if not late:
+            return ""
+        least = duration(min(self._clock() - since[node] for node in late)).split(" min")[0]
+        those = "" if len(late) == len(since) else f", {len(late)} of them"
+        return f"{those} for more than {least} min: {some(sorted((node.name for node in late), key=natural), 3)}"
 
     def table(self, width: int, seconds: float) -> list[str]:
-        """Return what became of all nodes."""
+        """Return what became of all nodes; what went wrong comes last."""
         reports = _report.in_order([outcome.report for outcome in self.outcomes.values()])
-        lines = [*_report.table(reports, width), *_report.summaries(reports), *_report.notes(reports)]
-        unsent: dict[str, list[str]] = {}
-        for node, outcome in self.outcomes.items():
-            if outcome.state == "not sent":
-                unsent.setdefault(outcome.why, []).append(node.name)
-        lines += [f"not sent to {some(names, 6)}: {why}" for why, names in unsent.items()]
-        missing = sum(map(len, unsent.values()))
+        wrong = self._wrong()
+        if len(reports) <= FEW:
+            unsent = [group for group in wrong if group.state == "not sent"]
+            lines = [*_report.table(reports, width), *_report.summaries(reports), *_report.notes(reports)]
+            lines += [f"not sent to {called(group.nodes)}: {group.why}" for group in unsent]
+        else:
+            more = len(wrong) - REASONS
+            lines = [*_counts(reports)]
+            lines += [f"{more} more reason{'s' if more > 1 else ''} in the report, and these:"] if more > 0 else []
+            lines += [group.line for group in reversed(wrong[:REASONS])]
+        missing = sum(outcome.state == "not sent" for outcome in self.outcomes.values())
         return [*lines, _report.last_line(reports, seconds) + (f"; not sent to {missing}" if missing else "")]
+
+    def interrupted(self) -> list[str]:
+        """Return who has it, who runs it, and who does not have it."""
+        running = set(self._command.running)
+        parts = {
+            "run the bundle": [node for node in self.nodes if self._state(node) in ("ok", "changed")],
+            "have begun or are about to, and go on by themselves": [node for node in self.nodes if node in running],
+            "do not run it": [node for node in self.nodes if self._state(node) in ("failed", "unreachable")],
+        }
+        known = {node for nodes in parts.values() for node in nodes}
+        parts["were not sent it"] = [node for node in self.nodes if node not in known]
+        return [f"{len(nodes)} nodes {what}: {called(nodes)}" for what, nodes in parts.items() if nodes]
+
+    def told(self) -> dict[str, dict[str, Any]]:
+        """Return what is known of each node."""
+        running = set(self._command.running)
+        found = {}
+        for node in self.nodes:
+            outcome = self.outcomes.get(node)
+            found[node.name] = {
+                "state": outcome.state if outcome else "running" if node in running else "not sent",
+                "why": outcome.why if outcome else "",
+                "instance_id": node.instance_id,
+                "region": node.region,
+                "command_id": self._command.ids.get(node, ""),
+                "report": outcome.report if outcome else None,
+            }
+        return found
+
+    def _wrong(self) -> list[Wrong]:
+        """Return what went wrong, grouped by reason; one with another number in it is the same."""
+        groups: dict[str, Wrong] = {}
+        for node, outcome in self.outcomes.items():
+            if outcome.state in _BAD:
+                kind = f"{outcome.state}: {re.sub('[0-9]+', '0', outcome.why)}"
+                groups.setdefault(kind, Wrong(kind, outcome.state, outcome.why, [])).nodes.append(node)
+        return sorted(groups.values(), key=lambda group: (_BAD.index(group.state), -len(group.nodes)))
+
+
+class Wrong(NamedTuple):
+    """Nodes that do not run the bundle for the same reason."""
+
+    kind: str
+    state: str
+    why: str
+    nodes: list[Node]
+
+    @property
+    def line(self) -> str:
+        return f"{len(self.nodes)} {self.state}: {called(self.nodes)}: {self.why}"
+
+
+def _counts(reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return on how many nodes components are what; components that are alike share a line."""
+    found: dict[str, Counter[str]] = {}
+    for report in reports:
+        for entry in report["components"]:
+            found.setdefault(entry["name"], Counter())[entry["status"]] += 1
+    alike: dict[str, list[str]] = {}
+    for name, count in found.items():
+        words = ", ".join(f"{number} {status}" for status, number in count.most_common())
+        alike.setdefault(words, []).append(name)
+    return [f"{words}: {', '.join(names)}" for words, names in alike.items()]

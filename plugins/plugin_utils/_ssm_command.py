@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_aws import (
@@ -22,15 +23,21 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_sessi
 
 DOCUMENT = "AWS-RunShellScript"
 BATCH = 50  # instance ids of one command, and invocations of one page
-DELIVERY = 600  # seconds in which an agent has to begin; Run Command's own default
-LATE = 300  # seconds after everything should have ended
+FEW = 2  # nodes of a command for which each is asked by itself, instead of for all that the command was sent to
+DELIVERY = 600  # seconds in which an agent has to begin; SSM itself would wait for these and the script's own
+LATE = 300  # seconds after what has begun should have ended
 GONE_EVERY = 60.0  # seconds between two looks at whether the nodes still exist
-PATIENCE = 10  # calls in a row that may go wrong in passing
+QUIET, SLOWEST = 12.0, 60.0  # a command of which nothing has ended for some time is looked at after a 12th of it again
+PATIENCE = 1800.0  # seconds in which calls may go wrong in passing
+UNLISTED = 5.0  # seconds after which SSM should list what a command was sent to
+AGAIN = 60.0  # seconds until a command is sent again that SSM has cancelled itself
 _ID = re.compile(r"\bi-[0-9a-f]+")
 _CUT = "---Output truncated---"
 _PASSING = ("Throttl", "TooManyRequests", "RequestLimitExceeded", "InternalServer", "ServiceUnavailable", "Timeout")
 _PASSING_HERE = ("Timeout", "ConnectionClosed", "EndpointConnection", "ProxyConnection", "HTTPClient", "Incomplete")
 _OVER = ("Success", "Failed", "TimedOut", "Cancelled")
+_NOT_BEGUN = ("", "Pending", "Delayed")  # StatusDetails; InProgress may be either
+_EXCEEDED = "Rate Exceeded: too many invocations of the account are pending"
 _SILENT = (
     "its SSM agent does not answer; the usual reasons are that its role lacks the policy AmazonSSMManagedInstanceCore, "
     "which ParallelCluster does not add by itself, and that it has no way to the SSM endpoints"
@@ -45,12 +52,13 @@ class Node(NamedTuple):
     region: str
     cluster: str
     kind: str  # head, login or compute
+    group: str = ""  # its queue and instance type
 
 
 class Answer(NamedTuple):
     """How it ended on one node."""
 
-    state: str  # success, failed, unreachable
+    state: str  # success, failed, unreachable, again: it never had it, and may be sent it once more
     why: str = ""  # of what is no success; empty where the output tells
     output: str = ""
 
@@ -58,13 +66,19 @@ class Answer(NamedTuple):
 Answers = dict[Node, Answer]
 
 
-class Sent(NamedTuple):
+@dataclass
+class Sent:
     """A command that has not ended on these nodes."""
 
     command_id: str
     region: str
     since: float
     nodes: dict[str, Node]
+    size: int  # nodes that it was sent to
+    news: float  # when something of it ended last
+    due: float = 0.0  # when it is looked at next
+    begun: dict[str, float] = field(default_factory=dict)  # by instance, where that was seen
+    details: dict[str, str] = field(default_factory=dict)
 
 
 class Script(NamedTuple):
@@ -73,6 +87,7 @@ class Script(NamedTuple):
     text: str
     comment: str
     seconds: int
+    enough: Callable[[str], bool] = lambda output: False  # whether the beginning of an output is all that is needed
 
 
 class RunCommand:
@@ -83,13 +98,24 @@ class RunCommand:
         self._clients: dict[tuple[str, str], Any] = {}
         self._sent: list[Sent] = []
         self._looked, self._looks = clock(), True
-        self._wrong: dict[str, int] = {}  # calls in a row that went wrong in passing, by region
+        self._wrong: dict[str, float] = {}  # since when a region's calls go wrong in passing
+        self._refused: dict[str, float] = {}  # since when SSM cancels a region's commands itself
+        self._held: dict[str, float] = {}  # until when none is sent to a region
+        self._tells = False  # whether SSM lists plugins that have begun and not ended
+        self.sending = False
+        self.batch: dict[str, int] = {}  # instance ids of one command in regions that do not take BATCH
+        self.ids: dict[Node, str] = {}  # of the command that each node was sent
         self.notes: list[str] = []
 
     @property
     def running(self) -> list[Node]:
         """Where it has not ended."""
         return [node for sent in self._sent for node in sent.nodes.values()]
+
+    @property
+    def since(self) -> dict[Node, float]:
+        """Where it has not ended, and when it was sent there."""
+        return {node: sent.since for sent in self._sent for node in sent.nodes.values()}
 
     def silent(self, nodes: Iterable[Node]) -> Answers:
         """Return the nodes that cannot be reached."""
@@ -108,6 +134,9 @@ class RunCommand:
     def send(self, nodes: Sequence[Node]) -> tuple[Answers, list[Node]]:
         """Send it to at most 50 nodes of one region. Return those that do not get it, and those that may later."""
         region, ids = nodes[0].region, {node.instance_id: node for node in nodes}
+        if self._clock() < self._held.get(region, 0.0):
+            return {}, list(nodes)
+        self.sending = True
         try:
             answer = self._client("ssm", region).send_command(
                 InstanceIds=list(ids),
@@ -128,8 +157,13 @@ class RunCommand:
             if self._passes(error, region):
                 return {}, list(nodes)
             raise explain(error, region, f"ssm:SendCommand on {DOCUMENT} and on the instances", _some(nodes)) from error
-        self._wrong[region] = 0
-        self._sent.append(Sent(answer["Command"]["CommandId"], region, self._clock(), ids))
+        else:
+            now, command = self._clock(), answer["Command"]["CommandId"]
+            self._wrong.pop(region, None)
+            self._sent.append(Sent(command, region, now, ids, len(ids), now))
+            self.ids.update(dict.fromkeys(nodes, command))
+        finally:
+            self.sending = False
         return {}, []
 
     def _without(self, nodes: Sequence[Node], message: str) -> tuple[Answers, list[Node]]:
@@ -153,15 +187,26 @@ class RunCommand:
     def poll(self) -> Answers:
         """Return where it has ended since the last call."""
         found: Answers = {}
-        for sent in self._sent:
+        busy: set[str] = set()  # regions in which nothing is asked before the next look
+        for sent in list(self._sent):
+            if sent.region in busy or self._clock() < sent.due:
+                continue
             try:
-                found.update(self._ask(sent))
-                self._wrong[sent.region] = 0
+                answers = self._ask(sent)
+                self._wrong.pop(sent.region, None)
             except AwsErrors as error:
-                if not self._passes(error, sent.region):
-                    needed = "ssm:ListCommandInvocations and ssm:GetCommandInvocation"
-                    raise explain(error, sent.region, needed, _some(sent.nodes.values())) from error
-        self._drop(found)
+                if self._passes(error, sent.region):
+                    busy.add(sent.region)
+                    continue
+                if found:
+                    break  # what has ended counts; the error comes again
+                needed = "ssm:ListCommandInvocations and ssm:GetCommandInvocation"
+                raise explain(error, sent.region, needed, _some(sent.nodes.values())) from error
+            if answers:
+                sent.news = self._clock()
+            sent.due = self._clock() + min(SLOWEST, (self._clock() - sent.news) / QUIET)
+            found.update(answers)
+            self._drop(answers)
         gone = self._gone()
         self._drop(gone)
         return {**found, **gone}
@@ -180,29 +225,107 @@ class RunCommand:
 
     def _ask(self, sent: Sent) -> Answers:
         client = self._client("ssm", sent.region)
-        pages = client.get_paginator("list_command_invocations").paginate(
-            CommandId=sent.command_id, Details=True, PaginationConfig={"PageSize": BATCH}
-        )
+        listed = False
         found: Answers = {}
-        for one in (one for page in pages for one in page.get("CommandInvocations", ())):
+        for one in self._rows(client, sent):
+            listed = True
             node = sent.nodes.get(one["InstanceId"])
             if node and one["Status"] in _OVER:
                 found[node] = self._read(client, sent, one)
-        if self._clock() - sent.since > DELIVERY + self._script.seconds + LATE:
-            late = {node: Answer("unreachable", "SSM has not said how it ended") for node in sent.nodes.values()}
-            found = {**late, **found}
-        return found
+            elif node:
+                self._note_begin(sent, one)
+        if listed:
+            self._refused.pop(sent.region, None)
+        elif self._clock() - sent.since > UNLISTED and self._cancelled_by_ssm(client, sent):
+            return self._again(sent)
+        return {**self._late(client, sent, found), **found}
+
+    def _rows(self, client: Any, sent: Sent) -> Iterable[Mapping[str, Any]]:
+        """Return the invocations that are waited for; a page of all, with their outputs, may be 135 KB."""
+        few: list[dict[str, str]] = [{}]
+        if len(sent.nodes) <= FEW < sent.size:
+            few = [{"InstanceId": instance} for instance in sent.nodes]
+        for which in few:
+            pages = client.get_paginator("list_command_invocations").paginate(
+                CommandId=sent.command_id, Details=True, **which, PaginationConfig={"PageSize": BATCH}
+            )
+            for page in pages:
+                yield from page.get("CommandInvocations", ())
+
+    def _note_begin(self, sent: Sent, one: Mapping[str, Any]) -> None:
+        """Note whether it has begun there, as far as SSM tells."""
+        instance = one["InstanceId"]
+        sent.details[instance] = _details(one)
+        for plugin in one.get("CommandPlugins") or ():
+            if plugin.get("ResponseStartDateTime") and plugin.get("Status") not in _NOT_BEGUN:
+                sent.begun.setdefault(instance, self._clock())
+                # The agent sends what a plugin has done when that has ended. Only where SSM was seen to list one before
+                # does it say anything that none is listed.
+                self._tells = self._tells or plugin.get("Status") == "InProgress"
+
+    def _late(self, client: Any, sent: Sent, ended: Mapping[Node, Answer]) -> Answers:
+        """Return what is not waited for any longer. What has not begun is not to begin any more."""
+        now = self._clock()
+        waited, longest = now - sent.since, self._script.seconds + LATE
+        lost: Answers = {}
+        silent = []
+        for instance, node in sent.nodes.items():
+            begun = sent.begun.get(instance)
+            if node in ended:
+                continue
+            if begun is None:
+                sure = self._tells or sent.details.get(instance, "") in _NOT_BEGUN
+                silent += [node] if waited > DELIVERY + (0 if sure else longest) else []
+            elif now - begun > longest:
+                lost[node] = Answer("unreachable", f"it has begun, and SSM has had no word from it for {longest} s")
+        if silent:
+            why = f"it has not begun within {DELIVERY} s, as far as SSM knows: its agent is Online and takes no command"
+            try:
+                client.cancel_command(CommandId=sent.command_id, InstanceIds=[node.instance_id for node in silent])
+                why += "; the command to it is cancelled"
+            except AwsErrors as error:
+                if self._passes(error, sent.region):
+                    return lost
+                why += f", and it may still begin ({explain(error, sent.region, 'ssm:CancelCommand', _some(silent))})"
+            lost.update(dict.fromkeys(silent, Answer("unreachable", why)))
+        return lost
+
+    def _cancelled_by_ssm(self, client: Any, sent: Sent) -> bool:
+        """Say whether a command ended before any node had it: too many invocations of the account were pending."""
+        try:
+            found = client.list_commands(CommandId=sent.command_id).get("Commands") or [{}]
+        except AwsErrors as error:
+            if _code(error) not in ("AccessDenied", "AccessDeniedException"):
+                raise
+            return False  # it is given up as what has not begun
+        return found[0].get("Status") in _OVER
+
+    def _again(self, sent: Sent) -> Answers:
+        now = self._clock()
+        since = self._refused.setdefault(sent.region, now)
+        self._held[sent.region] = now + AGAIN
+        self.batch[sent.region] = max(1, sent.size // 2)
+        answer = Answer("again")
+        if now - since > PATIENCE:
+            answer = Answer("unreachable", f"SSM has cancelled each command to it ({_EXCEEDED})")
+        elif not any(_EXCEEDED in note for note in self.notes):
+            self.notes.append(
+                f"{sent.region}: SSM has cancelled a command before any node had it ({_EXCEEDED}); it "
+                f"is sent again every {AGAIN:.0f} s"
+            )
+        return dict.fromkeys(sent.nodes.values(), answer)
 
     def _read(self, client: Any, sent: Sent, one: Mapping[str, Any]) -> Answer:
-        details = str(one.get("StatusDetails", "")).replace(" ", "")
+        details = _details(one)
         output = "".join(str(plugin.get("Output", "")) for plugin in one.get("CommandPlugins") or ())
-        if _CUT in output:
+        # What a failed node said last is the reason, and the list has the beginning.
+        if _CUT in output and (one["Status"] != "Success" or not self._script.enough(output)):
             whole = client.get_command_invocation(CommandId=sent.command_id, InstanceId=one["InstanceId"])
             output = str(whole.get("StandardOutputContent", ""))
         if one["Status"] == "Success":
             return Answer("success", "", output)
         why = {
-            "DeliveryTimedOut": f"its SSM agent did not begin within {DELIVERY} s",
+            "DeliveryTimedOut": "SSM has had no word from it (DeliveryTimedOut); it may have run all the same",
             "Undeliverable": "SSM cannot deliver to it (Undeliverable): it is gone, or its agent does not answer",
             "ExecutionTimedOut": f"not done within {self._script.seconds} s (fleet_timeout)",
             "Cancelled": "somebody has cancelled the command",
@@ -244,8 +367,7 @@ class RunCommand:
         code, kind = _code(error), type(error).__name__
         if not (any(word in code for word in _PASSING) or (not code and any(word in kind for word in _PASSING_HERE))):
             return False
-        self._wrong[region] = self._wrong.get(region, 0) + 1
-        return self._wrong[region] < PATIENCE
+        return self._clock() - self._wrong.setdefault(region, self._clock()) < PATIENCE
 
     def _client(self, service: str, region: str) -> Any:
         if (service, region) not in self._clients:
@@ -256,6 +378,10 @@ class RunCommand:
 def _code(error: Exception) -> str:
     response = getattr(error, "response", None)
     return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
+
+
+def _details(one: Mapping[str, Any]) -> str:
+    return str(one.get("StatusDetails", "")).replace(" ", "")
 
 
 def _some(nodes: Iterable[Node]) -> str:

@@ -8,8 +8,10 @@ import base64
 import gzip
 import importlib.util
 import json
+import os
+import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -74,6 +76,8 @@ class Aws:
         self.offline: set[str] = set()
         self.unregistered: set[str] = set()
         self.fails: dict[str, list[Exception]] = {}  # what the next calls of an operation raise
+        self.done: dict[str, float] = {}  # when an instance ended
+        self.calls: list[tuple[str, dict[str, Any]]] = []
         self.batches: list[list[str]] = []
         self.parameters: dict[str, Any] = {}
         module = commands()
@@ -100,9 +104,14 @@ class Aws:
         """Let a node run what there is for it, and say whether there was something."""
         command = self.service.fetch(node.instance_id, 0)
         if command:
-            said = {"id": command["id"], "code": code, "stdout": output(code) if text is None else text}
-            self.service.reply(node.instance_id, {**said, "stderr": "", "late": late})
+            self.end(node, command, text, code, late)
         return bool(command)
+
+    def end(self, node: Node, command: Any, text: str | None = None, code: int = 0, late: bool = False) -> None:
+        """Let a node end what it has begun."""
+        said = {"id": command["id"], "code": code, "stdout": output(code) if text is None else text}
+        self.service.reply(node.instance_id, {**said, "stderr": "", "late": late})
+        self.done[node.instance_id] = self.now
 
     def throttle(self) -> None:
         raise error("ThrottlingException")
@@ -120,6 +129,7 @@ class Client:
         waiting = self.aws.fails.get(operation)
         if waiting:
             raise waiting.pop(0)
+        self.aws.calls.append((operation, request))
         try:
             return getattr(self.aws.service, operation)(self.region, request)
         except self.aws.refusal as refused:
@@ -134,6 +144,12 @@ class Client:
 
     def get_command_invocation(self, **request: Any) -> Any:
         return self._call("get_command_invocation", **request)
+
+    def list_commands(self, **request: Any) -> Any:
+        return self._call("list_commands", **request)
+
+    def cancel_command(self, **request: Any) -> Any:
+        return self._call("cancel_command", **request)
 
     def get_paginator(self, operation: str) -> Any:
         return SimpleNamespace(paginate=lambda **request: self._pages(operation, **request))
@@ -173,9 +189,10 @@ def begin(aws: Aws) -> Begin:
     """A function that makes a rollout over nodes, and begins it."""
 
     def make(nodes: list[Node], **request: Any) -> _fleet.Rollout:
-        script = _ssm_command.Script("true\n", "a test", 3600)
+        asked = REQUEST._replace(**request)
+        script = _ssm_command.Script("true\n", "a test", asked.timeout, _fleet.enough)
         command = _ssm_command.RunCommand(aws.make_client, script, lambda: aws.now)
-        rollout = _fleet.Rollout(nodes, REQUEST._replace(**request), command, lambda: aws.now)
+        rollout = _fleet.Rollout(nodes, asked, command, lambda: aws.now)
         rollout.begin()
         return rollout
 
@@ -190,15 +207,17 @@ def why(rollout: _fleet.Rollout, name: str) -> str:
     return next(outcome.why for node, outcome in rollout.outcomes.items() if node.name == name)
 
 
-def finish(rollout: _fleet.Rollout, aws: Aws, **run: Any) -> None:
-    """Let every node run what it has got, until all is over."""
-    for _turn in range(200):
+def finish(rollout: _fleet.Rollout, aws: Aws, but: Container[str] = (), **run: Any) -> None:
+    """Let every node run what it has got, seen to have begun before it ends, until all is over."""
+    for _turn in range(1000):
         rollout.move()
         if rollout.done:
             return
-        for node in rollout.nodes:
-            if node.instance_id in aws.alive:
-                aws.run(node, **run)
+        got = [node for node in rollout.nodes if node.instance_id in aws.alive and node.instance_id not in but]
+        begun = [(node, command) for node in got if (command := aws.service.fetch(node.instance_id, 0))]
+        rollout.move()
+        for node, command in begun:
+            aws.end(node, command, **run)
         aws.now += 10
     raise AssertionError(rollout.state())
 
@@ -206,23 +225,64 @@ def finish(rollout: _fleet.Rollout, aws: Aws, **run: Any) -> None:
 # Who has it when
 
 
-def test_head_nodes_come_first_and_alone(aws: Aws, begin: Begin) -> None:
+def test_a_head_node_comes_before_its_own_cluster(aws: Aws, begin: Begin) -> None:
     nodes = [*aws.nodes(3), aws.node("head", kind="head"), aws.node("other-head", kind="head", cluster="other")]
+    nodes.append(aws.node("o1", cluster="other"))
     rollout = begin(nodes, concurrency="100%")
     rollout.move()
     assert aws.batches == [[nodes[3].instance_id, nodes[4].instance_id]]
     aws.run(nodes[3])
     rollout.move()
-    assert len(aws.batches) == 1, "the other head node is still at it"
-    aws.run(nodes[4])
-    rollout.move()
-    assert aws.batches[1:] == [[node.instance_id for node in nodes[:3]]]
+    assert aws.batches[1:] == [[node.instance_id for node in nodes[:3]]], "the other head node is still at it"
     finish(rollout, aws)
     assert set(states(rollout).values()) == {"changed"}
 
 
+def test_a_lost_head_node_holds_its_own_cluster_only(aws: Aws, begin: Begin) -> None:
+    heads = [aws.node(f"head-{name}", kind="head", cluster=name) for name in "abcde"]
+    nodes = [*heads, *(aws.node(f"{name}{number}", cluster=name) for name in "abcde" for number in range(8))]
+    lost = {heads[0].instance_id}
+    rollout = begin(nodes)
+    began = aws.now
+    finish(rollout, aws, but=lost)
+    assert aws.now - began < _ssm_command.DELIVERY + 100
+    assert states(rollout) == {
+        **{node.name: "changed" for node in nodes if node.cluster != "a"},
+        **{node.name: "not sent" for node in nodes if node.cluster == "a"},
+        "head-a": "unreachable",
+    }
+    assert max(aws.done[node.instance_id] for node in nodes if node.cluster != "a") - began < 300
+
+
+def test_five_have_it_before_the_first_result_and_then_always_twice_as_many(aws: Aws, begin: Begin) -> None:
+    nodes = [
+        aws.node(f"n{number}")._replace(group=group)
+        for number, group in enumerate([*["gpu p5"] * 96, "gpu p4", "cpu c5", "cpu c6", "login m5"])
+    ]
+    rollout, waves = begin(nodes, concurrency="50%"), []
+    while not rollout.done:
+        rollout.move()
+        running = rollout._command.running
+        waves.append(running)
+        for node in running:
+            aws.run(node)
+        aws.now += 10
+    assert [len(wave) for wave in waves] == [5, 10, 20, 40, 25, 0]
+    assert sorted({node.group for node in waves[0]}) == ["cpu c5", "cpu c6", "gpu p4", "gpu p5", "login m5"]
+
+
+def test_a_bundle_that_breaks_nodes_breaks_five(aws: Aws, begin: Begin) -> None:
+    rollout = begin(aws.nodes(500))
+    finish(rollout, aws, code=1)
+    assert rollout.failed == 5
+    assert rollout.table(200, 1.0)[-3:-1] == [
+        "495 not sent: n[6-500]: stopped after 5 failures (fleet_max_errors is 0)",
+        "5 failed: n[1-5]: done",
+    ]
+
+
 @pytest.mark.parametrize(
-    ("concurrency", "most"), [("1", 1), ("4", 4), ("10%", 12), ("1%", 1), ("100%", 120), ("500", 120)]
+    ("concurrency", "most"), [("1", 1), ("4", 4), ("10%", 12), ("1%", 1), ("100%", 62), ("500", 62)]
 )
 def test_no_more_than_asked_for_at_the_same_time(aws: Aws, begin: Begin, concurrency: str, most: int) -> None:
     rollout, seen = begin(aws.nodes(120), concurrency=concurrency), set()
@@ -232,6 +292,7 @@ def test_no_more_than_asked_for_at_the_same_time(aws: Aws, begin: Begin, concurr
         seen.add(len(running))
         if rollout.done:
             break
+        assert len(running) <= _fleet.FIRST + len(rollout.outcomes)
         aws.run(running[turn % len(running)])  # they end one by one
     assert rollout.done
     assert max(seen) == most
@@ -247,7 +308,7 @@ def test_few_commands_for_many_nodes(aws: Aws, begin: Begin) -> None:
         running = rollout._command.running
         aws.run(running[turn % len(running)])
     assert rollout.done
-    assert len(aws.batches) <= 45
+    assert len(aws.batches) <= 60
 
 
 def test_regions_have_commands_of_their_own(aws: Aws, begin: Begin) -> None:
@@ -385,27 +446,37 @@ def test_who_may_not_ask_for_agents_is_told_before_anything_is_sent(aws: Aws, be
 )
 @pytest.mark.parametrize("operation", ["send_command", "list_command_invocations"])
 def test_what_goes_wrong_in_passing_is_tried_again(aws: Aws, begin: Begin, operation: str, passing: Exception) -> None:
-    aws.fails[operation] = [passing] * (_ssm_command.PATIENCE - 1)
+    aws.fails[operation] = [passing] * 100
     rollout = begin(aws.nodes(3))
+    for _turn in range(101):
+        rollout.move()
+        aws.now += 10
+    assert not rollout.outcomes
+    assert not aws.fails[operation]
     finish(rollout, aws)
     assert set(states(rollout).values()) == {"changed"}
-    aws.fails[operation] = [passing] * _ssm_command.PATIENCE
+    aws.fails[operation] = [passing] * 1000
     rollout = begin(aws.nodes(3))
-    for _turn in range(20):
+    for _turn in range(400):
         rollout.move()
+        aws.now += 10
     assert rollout.done, "patience has an end"
 
 
 def test_patience_begins_anew_with_each_answer(aws: Aws, begin: Begin) -> None:
-    rollout = begin(aws.nodes(1))
+    node = aws.node("n1")
+    rollout = begin([node], timeout=28800)
     rollout.move()
+    aws.take(node)
     for _time in range(3):
-        aws.fails["list_command_invocations"] = [error("ThrottlingException")] * (_ssm_command.PATIENCE - 1)
-        for _turn in range(_ssm_command.PATIENCE):
+        aws.fails["list_command_invocations"] = [error("ThrottlingException")] * 100
+        while aws.fails["list_command_invocations"]:
             rollout.move()
+            aws.now += _ssm_command.PATIENCE / 101
+        aws.now += 60
+        rollout.move()
+        aws.now += 60
     assert not rollout.outcomes
-    finish(rollout, aws)
-    assert states(rollout) == {"n1": "changed"}
 
 
 def test_one_that_could_not_be_sent_yet_has_not_begun(aws: Aws, begin: Begin) -> None:
@@ -421,40 +492,161 @@ def test_one_that_could_not_be_sent_yet_has_not_begun(aws: Aws, begin: Begin) ->
     assert states(rollout) == {"east": "failed", "west": "not sent"}
 
 
-def test_an_end_that_ssm_never_tells(aws: Aws, begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = aws.nodes(1)
-    rollout = begin(nodes)
+def listed(aws: Aws, node: Node) -> dict[str, Any]:
+    """What SSM says of a node."""
+    rows = aws.service.list_command_invocations(node.region, {"InstanceId": node.instance_id})["CommandInvocations"]
+    found: dict[str, Any] = rows[-1]
+    return found
+
+
+def calls(aws: Aws, operation: str) -> list[dict[str, Any]]:
+    return [request for name, request in aws.calls if name == operation]
+
+
+def wait(rollout: _fleet.Rollout, aws: Aws, seconds: float) -> None:
+    """Look every ten seconds, for some time."""
+    for _look in range(int(seconds / 10)):
+        aws.now += 10
+        rollout.move()
+
+
+def test_an_end_that_ssm_never_tells(aws: Aws, begin: Begin) -> None:
+    node = aws.node("n1")
+    rollout = begin([node], timeout=1200)
     rollout.move()
-    aws.take(nodes[0])
-    monkeypatch.setattr(type(next(iter(aws.service.commands.values()))), "settle", lambda self: None)
-    aws.now += _ssm_command.DELIVERY + 3600 + _ssm_command.LATE - 1
-    rollout.move()
+    aws.take(node)
+    wait(rollout, aws, 1200 + _ssm_command.LATE)
     assert not rollout.done
-    aws.now += 2
-    rollout.move()
-    assert why(rollout, "n1") == "SSM has not said how it ended"
+    wait(rollout, aws, 2 * _ssm_command.SLOWEST)
+    assert states(rollout) == {"n1": "unreachable"}
+    assert why(rollout, "n1") == "it has begun, and SSM has had no word from it for 1500 s"
+    assert listed(aws, node)["Status"] == "InProgress", "what has begun is left alone"
 
 
 def test_an_agent_that_never_begins(aws: Aws, begin: Begin) -> None:
-    rollout = begin(aws.nodes(2), concurrency="1")
+    """SSM itself gives it up after the sum of both times; so long it could still begin."""
+    nodes = aws.nodes(3)
+    rollout = begin(nodes, concurrency="2")
     rollout.move()
-    aws.now += _ssm_command.DELIVERY + 1
-    rollout.move()
-    assert states(rollout) == {"n1": "unreachable"}, "and the next one has its turn: nothing was tried there"
-    assert why(rollout, "n1") == "its SSM agent did not begin within 600 s"
-    assert [node.name for node in rollout._command.running] == ["n2"]
+    aws.take(nodes[0])
+    wait(rollout, aws, _ssm_command.DELIVERY)
+    assert not rollout.outcomes
+    wait(rollout, aws, 2 * _ssm_command.SLOWEST)
+    assert states(rollout) == {"n2": "unreachable"}, "and the next one has its turn: nothing was tried there"
+    assert why(rollout, "n2") == (
+        "it has not begun within 600 s, as far as SSM knows: its agent is Online and takes no command; "
+        "the command to it is cancelled"
+    )
+    assert [request["InstanceIds"] for request in calls(aws, "cancel_command")] == [[nodes[1].instance_id]]
+    assert not aws.run(nodes[1]), "it cannot begin any more"
+    assert [node.name for node in rollout._command.running] == ["n1", "n3"]
 
 
-def test_one_that_takes_too_long(aws: Aws, begin: Begin) -> None:
+def test_one_that_may_have_begun_is_not_cancelled(aws: Aws, begin: Begin) -> None:
+    """Where SSM lists a plugin only once it has ended, In Progress may be either."""
+    aws.service.begun = False
     nodes = aws.nodes(2)
     rollout = begin(nodes, concurrency="2")
     rollout.move()
-    aws.run(nodes[0], "", code=137, late=True)
-    aws.take(nodes[1])
-    aws.now += 3610  # its agent has not said so
+    aws.take(nodes[0])
+    wait(rollout, aws, _ssm_command.DELIVERY + 3600)
+    assert not rollout.outcomes
+    assert not calls(aws, "cancel_command")
+    wait(rollout, aws, _ssm_command.LATE + 2 * _ssm_command.SLOWEST)
+    assert set(states(rollout).values()) == {"unreachable"}
+
+
+def test_a_node_to_which_nothing_was_sent_yet_has_not_begun(aws: Aws, begin: Begin) -> None:
+    aws.service.begun = False
+    (node,) = aws.nodes(1)
+    rollout = begin([node])
     rollout.move()
-    assert states(rollout) == {"n1": "failed", "n2": "failed"}
-    assert {why(rollout, name) for name in ("n1", "n2")} == {"not done within 3600 s (fleet_timeout)"}
+    next(iter(aws.service.commands.values())).concurrency = 0  # SSM keeps it Pending
+    wait(rollout, aws, _ssm_command.DELIVERY + 2 * _ssm_command.SLOWEST)
+    assert states(rollout) == {"n1": "unreachable"}
+    assert listed(aws, node)["Status"] == "Cancelled"
+
+
+def test_who_may_not_cancel_is_told_that_it_may_still_begin(aws: Aws, begin: Begin) -> None:
+    aws.fails["cancel_command"] = [error("AccessDeniedException")]
+    nodes = aws.nodes(2)
+    rollout = begin(nodes, concurrency="2")
+    rollout.move()
+    aws.take(nodes[0])
+    wait(rollout, aws, _ssm_command.DELIVERY + 2 * _ssm_command.SLOWEST)
+    assert "and it may still begin (us-east-1, n2: ssm:CancelCommand is not allowed" in why(rollout, "n2")
+
+
+def test_what_somebody_else_cancels_has_failed(aws: Aws, begin: Begin) -> None:
+    (node,) = aws.nodes(1)
+    rollout = begin([node])
+    rollout.move()
+    aws.service.cancel_command(node.region, {"CommandId": next(iter(aws.service.commands))})
+    wait(rollout, aws, 10)
+    assert (states(rollout), why(rollout, "n1")) == ({"n1": "failed"}, "somebody has cancelled the command")
+
+
+def test_one_that_takes_too_long(aws: Aws, begin: Begin) -> None:
+    (node,) = aws.nodes(1)
+    rollout = begin([node])
+    rollout.move()
+    aws.run(node, "", code=137, late=True)
+    rollout.move()
+    assert states(rollout) == {"n1": "failed"}
+    assert why(rollout, "n1") == "not done within 3600 s (fleet_timeout)"
+
+
+def test_a_command_that_ssm_cancels_itself_is_sent_again(aws: Aws, begin: Begin) -> None:
+    aws.service.most = 3
+    rollout = begin(aws.nodes(9), concurrency="100%")
+    finish(rollout, aws)
+    assert set(states(rollout).values()) == {"changed"}
+    assert [len(batch) for batch in aws.batches[:2]] == [5, 2], "half as many the next time"
+    assert len(rollout.notes) == 1
+    assert "SSM has cancelled a command before any node had it (Rate Exceeded" in rollout.notes[0]
+
+
+def test_a_command_that_ssm_always_cancels(aws: Aws, begin: Begin) -> None:
+    aws.service.most = 0
+    rollout = begin(aws.nodes(1))
+    wait(rollout, aws, 2 * _ssm_command.PATIENCE)
+    assert states(rollout) == {"n1": "unreachable"}
+    assert why(rollout, "n1").startswith("SSM has cancelled each command to it (Rate Exceeded")
+
+
+def test_pages_are_not_fetched_whole_for_one_straggler(aws: Aws, begin: Begin) -> None:
+    nodes = aws.nodes(5)
+    rollout = begin(nodes, concurrency="5")
+    rollout.move()
+    for node in nodes[:4]:
+        aws.run(node)
+    aws.take(nodes[4])
+    wait(rollout, aws, 10)
+    aws.calls.clear()
+    wait(rollout, aws, 600)
+    asked = calls(aws, "list_command_invocations")
+    assert {request.get("InstanceId") for request in asked} == {nodes[4].instance_id}
+    assert 10 <= len(asked) <= 35, "and less often after a while"
+    aws.now += 60
+    aws.service.reply(
+        nodes[4].instance_id, {"id": asked[0]["CommandId"], "code": 0, "stdout": output(), "stderr": "", "late": 0}
+    )
+    wait(rollout, aws, 60)
+    assert rollout.done
+
+
+@pytest.mark.parametrize(("code", "asked"), [(0, 0), (1, 1)])
+def test_an_output_is_asked_for_again_where_the_beginning_is_not_enough(
+    aws: Aws, begin: Begin, code: int, asked: int
+) -> None:
+    """The report comes first; what a failed node said last is its reason."""
+    text = output(code, report=REPORT) + "more\n" * 800 + "the end\n"
+    rollout = begin(aws.nodes(1))
+    finish(rollout, aws, text=text, code=code)
+    assert len(calls(aws, "get_command_invocation")) == asked
+    (outcome,) = rollout.outcomes.values()
+    assert outcome.report["components"][2]["summary"] == "Docker 29"
+    assert outcome.why == ("the end" if code else "")
 
 
 def test_a_node_that_is_terminated_meanwhile(aws: Aws, begin: Begin) -> None:
@@ -598,19 +790,58 @@ def test_the_table_names_those_that_have_not_got_it(aws: Aws, begin: Begin) -> N
     rollout.move()
     lines = rollout.table(200, 5.0)
     assert "stopped on n1: no room" in lines
-    assert "not sent to n2, n3: stopped after 1 failure (fleet_max_errors is 0)" in lines
+    assert "not sent to n[2-3]: stopped after 1 failure (fleet_max_errors is 0)" in lines
     assert any(line.startswith("unreachable on n4: its SSM agent") for line in lines)
     assert lines[-1] == "pcluster.postboot: 4 nodes, 0 changed, 1 failed, 1 unreachable, 5 s; not sent to 2"
 
 
 def test_how_far_it_is(aws: Aws, begin: Begin) -> None:
     nodes = aws.nodes(5)
-    rollout = begin(nodes, concurrency="2", max_errors="5")
+    rollout = begin(nodes, concurrency="2")
     rollout.move()
     assert rollout.state() == "0 of 5 nodes done, 2 running"
     aws.run(nodes[0], code=1)
-    rollout.move()
-    assert rollout.state() == "1 of 5 nodes done, 1 failed, 2 running"
+    wait(rollout, aws, 310)
+    assert rollout.state() == "1 of 5 nodes done, 1 failed, 3 not sent, 1 running for more than 5 min: n2"
+
+
+def test_stragglers_are_named_while_they_are_waited_for(aws: Aws, begin: Begin) -> None:
+    nodes = aws.nodes(40)
+    rollout = begin(nodes, concurrency="20")
+    late = {node.instance_id for node in nodes[5:9]}
+    for _turn in range(100):
+        rollout.move()
+        for node in rollout._command.running:
+            if node.instance_id not in late:
+                aws.run(node)
+        aws.now += 5
+    assert rollout.state() == "36 of 40 nodes done, 4 running for more than 8 min: n6, n7, n8 and 1 more"
+
+
+def test_many_nodes_are_told_in_few_lines_and_what_went_wrong_last(aws: Aws, begin: Begin) -> None:
+    nodes = aws.nodes(100)
+    aws.offline.add(nodes[99].instance_id)
+    rollout = begin(nodes, max_errors="100%")
+    bad = {node.instance_id: number for number, node in enumerate(nodes[10:20])}
+    news: list[str] = []
+    for _turn in range(200):
+        rollout.move()
+        news += rollout.news()
+        for node in rollout._command.running:
+            number = bad.get(node.instance_id)
+            said = f"{number} MB are free in /" if number != 9 else "no network"
+            aws.run(node, None if number is None else output(1, said=said), code=int(number is not None))
+        aws.now += 5
+    assert rollout.done
+    assert [line.split(":")[0] for line in news] == ["1 unreachable", "4 failed", "1 failed"], "each reason once"
+    assert rollout.table(200, 60.0) == [
+        "99 changed: bundle",
+        f"1 unreachable: n100: {_ssm_command._SILENT}",
+        "1 failed: n20: no network",
+        "9 failed: n[11-19]: 0 MB are free in /",
+        "pcluster.postboot: 100 nodes, 99 changed, 10 failed, 1 unreachable, 60 s",
+    ]
+    assert rollout.left == [f"n{number}" for number in (*range(11, 21), 100)]
 
 
 # What is asked for
@@ -621,9 +852,11 @@ def test_what_would_be_sent(aws: Aws) -> None:
     silent = {nodes[-1]: _ssm_command.Answer("unreachable", "it is silent")}
     assert _fleet.foretell(nodes, silent, REQUEST) == [
         "would send 0.2.0-abcabcabcabc to 1 head node, 1 at a time: head",
-        "would send 0.2.0-abcabcabcabc to 19 other nodes, 1 at a time: n1, n2, n3, n4, n5, n6 and 13 more",
+        "would send 0.2.0-abcabcabcabc to 19 other nodes, 1 at a time: n[1-19]",
         "unreachable: n20: it is silent",
     ]
+    most = _fleet.foretell(nodes, {}, REQUEST._replace(concurrency="50%"))
+    assert most[1] == "would send 0.2.0-abcabcabcabc to 20 other nodes, 5 first and then at most 10 at a time: n[1-20]"
 
 
 @pytest.mark.parametrize("bundle", [BUNDLE, BUNDLE + "/", BUNDLE + "/pcluster-postboot.tar.gz"])
@@ -683,7 +916,7 @@ def variables(node: Node) -> dict[str, str]:
 
 
 @pytest.fixture
-def told(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def told(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the action prints, while nodes run what they have got as time passes."""
     lines: list[str] = []
 
@@ -695,44 +928,188 @@ def told(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     clock = SimpleNamespace(monotonic=lambda: aws.now, sleep=sleep)
     monkeypatch.setattr(fleet, "time", clock)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(_ssm_command.RunCommand.__init__, "__defaults__", (clock.monotonic,))
     monkeypatch.setattr(fleet._inventory_session, "client_maker", lambda credentials, region: aws.make_client)
     monkeypatch.setattr(fleet.display, "display", lambda text: lines.extend(text.splitlines()))
     monkeypatch.setattr(fleet, "_width", lambda: 200)
+    monkeypatch.setattr(fleet._fleet_files, "screen", lambda process: None)
     return lines
 
 
 ARGS = {"bundle": BUNDLE, "sha256": REQUEST.sha256}
 
 
-def test_the_action_shows_how_far_it_is_and_the_table(aws: Aws, told: list[str]) -> None:
+def test_the_action_shows_how_far_it_is_and_the_table(aws: Aws, told: list[str], tmp_path: Path) -> None:
     nodes = [aws.node("head", kind="head"), *aws.nodes(4)]
     aws.seconds = 100.0
     aws.offline.add(nodes[2].instance_id)
     result = Action({node.name: variables(node) for node in nodes}, concurrency="2", **ARGS).go()
-    assert not result.get("failed")
+    limit, report = tmp_path / "fleet-0.2.0-abcabcabcabc.limit", tmp_path / "fleet-0.2.0-abcabcabcabc.json"
+    assert result["failed"], "one task fails, and once"
     assert result["changed"]
-    assert list(result["bad"]) == ["n2"]
-    assert {name: found["state"] for name, found in result["nodes"].items()} == {
+    assert result["msg"] == (
+        "1 of 5 nodes do not run 0.2.0-abcabcabcabc, for the reasons above; "
+        f"--limit @{limit} takes these alone, and {report} has all that is known"
+    )
+    assert limit.read_text() == "n2\n"
+    found = json.loads(report.read_text())["nodes"]
+    assert {name: one["state"] for name, one in found.items()} == {
         **dict.fromkeys(("head", "n1", "n3", "n4"), "changed"),
         "n2": "unreachable",
     }
-    assert told[0].startswith("n2 unreachable: its SSM agent does not answer")
+    assert found["n1"]["command_id"] in aws.service.commands
+    assert found["n1"]["report"]["components"][0]["summary"] == "0.2.0-abc"
+    assert told[0] == f"what becomes of each node: {report}; nodes that do not run the bundle: {limit}"
+    assert told[1].startswith("1 unreachable: n2: its SSM agent does not answer")
     progress = [line for line in told if line.startswith("fleet, ")]
-    assert progress[0] == "fleet, 0 min 15 s: 1 of 5 nodes done, 1 unreachable, 1 running"
-    assert 5 < len(progress) < 20
-    assert told[-1] == result["msg"]
+    assert progress[0] == "fleet, 0 min 16 s: 1 of 5 nodes done, 1 unreachable, 1 running"
+    assert 5 < len(progress) < 12
+    assert told[-1].startswith("pcluster.postboot: 5 nodes, 4 changed, 0 failed, 1 unreachable")
     assert aws.parameters["Comment"] == "pcluster.postboot.fleet: 0.2.0-abcabcabcabc"
     assert f"sha256={REQUEST.sha256}" in aws.parameters["Parameters"]["commands"]
 
 
-def test_the_action_names_failed_nodes_but_none_that_had_to_wait(aws: Aws, told: list[str]) -> None:
+def test_a_second_run_goes_on_with_the_rest(aws: Aws, told: list[str], tmp_path: Path) -> None:
+    """What --limit leaves out keeps its place in the file; the last run takes the file away."""
+    nodes = aws.nodes(4)
+    limit = tmp_path / "of" / "it.limit"
+    limit.parent.mkdir()
+    aws.seconds = 50.0
+    aws.offline |= {nodes[1].instance_id, nodes[2].instance_id}
+    args = {**ARGS, "report": str(tmp_path / "of" / "it.json")}
+    Action({node.name: variables(node) for node in nodes}, **args).go()
+    assert limit.read_text() == "n2\nn3\n"
+    aws.offline = {nodes[2].instance_id}
+    sent = len(aws.batches)
+    Action({node.name: variables(node) for node in nodes[1:2]}, **args).go()
+    assert aws.batches[sent:] == [[nodes[1].instance_id]]
+    assert limit.read_text() == "n3\n"
+    aws.offline = set()
+    result = Action({node.name: variables(node) for node in nodes[2:3]}, **args).go()
+    assert not result.get("failed")
+    assert not limit.exists()
+
+
+def test_a_report_that_cannot_be_written_is_said_before_anything_is_sent(aws: Aws, told: list[str]) -> None:
+    result = Action({"n1": variables(aws.node("n1"))}, **ARGS, report="/nowhere/it.json").go()
+    assert result["failed"]
+    assert result["msg"].startswith("fleet_report: /nowhere/it.limit cannot be written: ")
+    assert not aws.batches
+
+
+class Ended(BaseException):
+    """The process would have ended."""
+
+
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The signals by which the action ends itself; 0 where it is left alone."""
+    found: list[int] = []
+
+    def end(number: int) -> None:
+        found.append(number)
+        raise Ended
+
+    monkeypatch.setattr(fleet.os, "kill", lambda process, number: end(number))
+    monkeypatch.setattr(fleet.os, "_exit", lambda code: end(0))
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_says_who_has_it(
+    aws: Aws, told: list[str], ends: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    nodes = [aws.node("head", kind="head"), *aws.nodes(30)]
+    screen = tmp_path / "screen"
+    screen.touch()
+    monkeypatch.setattr(fleet._fleet_files, "screen", lambda process: os.open(screen, os.O_WRONLY))
+
+    def sleep(seconds: float) -> None:
+        aws.now += seconds
+        if len(aws.batches) < 2:
+            aws.run(nodes[0])
+        elif aws.now > 1100:
+            signal.raise_signal(number)
+            signal.raise_signal(signal.SIGTERM)  # as Ansible does next
+
+    monkeypatch.setattr(fleet.time, "sleep", sleep)
+    before = signal.getsignal(number)
+    with pytest.raises(Ended):
+        Action({node.name: variables(node) for node in nodes}, concurrency="50%", **ARGS).go()
+    assert ends == [number], "as Ansible would have ended it"
+    assert signal.getsignal(number) is before
+    assert len(aws.batches) == 2
+    lines = screen.read_text().splitlines()
+    name = signal.Signals(number).name
+    assert lines[1:5] == [
+        f"fleet was interrupted after 1 min 42 s ({name}); nothing more is sent",
+        "1 nodes run the bundle: head",
+        "5 nodes have begun or are about to, and go on by themselves: n[1-5]",
+        "25 nodes were not sent it: n[6-30]",
+    ]
+    assert lines[5].endswith(
+        f"has the id of each node's command; go on with --limit @{tmp_path}/fleet-0.2.0-abcabcabcabc.limit"
+    )
+    found = json.loads((tmp_path / "fleet-0.2.0-abcabcabcabc.json").read_text())
+    assert found["summary"] == lines[1]
+    assert found["nodes"]["n1"]["state"] == "running"
+    assert found["nodes"]["n1"]["command_id"] == list(aws.service.commands)[1]
+    assert found["nodes"]["n6"]["state"] == "not sent"
+    assert (tmp_path / "fleet-0.2.0-abcabcabcabc.limit").read_text().split() == [f"n{one}" for one in range(1, 31)]
+
+
+def test_a_signal_waits_until_it_is_known_whether_a_command_was_sent(
+    aws: Aws, told: list[str], ends: list[int], tmp_path: Path
+) -> None:
+    nodes = aws.nodes(3)
+    send = aws.service.send_command
+
+    def interrupted(region: str, request: dict[str, Any]) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return send(region, request)
+
+    aws.service.send_command = interrupted
+    with pytest.raises(Ended):
+        Action({node.name: variables(node) for node in nodes}, **ARGS).go()
+    found = json.loads((tmp_path / "fleet-0.2.0-abcabcabcabc.json").read_text())["nodes"]
+    assert found["n1"]["command_id"] == next(iter(aws.service.commands))
+
+
+def test_without_ansible_playbook_nothing_more_is_sent(
+    aws: Aws, told: list[str], ends: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A closed terminal or SIGKILL ends ansible-playbook, and not the process that runs the action."""
+    parent = [os.getppid()]
+    monkeypatch.setattr(fleet.os, "getppid", lambda: parent[0])
+
+    def sleep(seconds: float) -> None:
+        aws.now += seconds
+        for instance in list(aws.alive):
+            aws.run(Node("", instance, "", "", ""))
+        if aws.now > 1030:
+            parent[0] = 1
+
+    monkeypatch.setattr(fleet.time, "sleep", sleep)
+    with pytest.raises(Ended):
+        Action({node.name: variables(node) for node in aws.nodes(100)}, concurrency="1", **ARGS).go()
+    assert ends == [0]
+    assert len(aws.batches) < 20
+    found = json.loads((tmp_path / "fleet-0.2.0-abcabcabcabc.json").read_text())
+    assert "ansible-playbook is gone" in found["summary"]
+    limit = (tmp_path / "fleet-0.2.0-abcabcabcabc.limit").read_text().split()
+    assert sorted(limit) == sorted(name for name, one in found["nodes"].items() if one["state"] != "changed")
+    assert len(limit) > 80
+
+
+def test_the_action_tells_why_nothing_was_sent(aws: Aws, told: list[str]) -> None:
     nodes = [aws.node("head", kind="head"), *aws.nodes(2)]
     aws.fails["send_command"] = [error("AccessDeniedException")]
     result = Action({node.name: variables(node) for node in nodes}, **ARGS).go()
     assert not result["changed"]
-    assert list(result["bad"]) == ["head"]
-    assert result["nodes"]["n1"]["state"] == "not sent"
+    assert result["failed"]
+    assert told[1].startswith("1 failed: head: us-east-1, head: ssm:SendCommand is not allowed")
+    assert [line for line in told if line.startswith("not sent to n[1-2]: us-east-1, head: ssm:SendCommand")]
 
 
 def test_check_mode_sends_nothing(aws: Aws, told: list[str]) -> None:
