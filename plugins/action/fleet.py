@@ -54,11 +54,13 @@ class Stop:
     """
 
     def __init__(self, command: _ssm_command.RunCommand) -> None:
-        self._command, self._parent, self._number = command, os.getppid(), 0
+        self._command, self._parent = command, os.getppid()
+        self._number, self._over = 0, False
 
     def look(self) -> None:
         """End the run where it is to end."""
         if self._number or os.getppid() != self._parent:
+            self._over = True
             raise Interrupted(self._number)
 
     @contextmanager
@@ -72,10 +74,12 @@ class Stop:
                 signal.signal(one, handler)
 
     def _heard(self, number: int, _frame: FrameType | None) -> None:
-        # Ansible sends SIGTERM right after SIGINT, while the first one is still answered.
-        again, self._number = self._number, self._number or number
-        if not again and not self._command.sending:
-            raise Interrupted(number)
+        if self._over:
+            return  # Ansible sends SIGTERM right after SIGINT, while that is still answered
+        self._number = self._number or number
+        if not self._command.sending:
+            self._over = True
+            raise Interrupted(self._number)
 
 
 class ActionModule(ActionBase):
@@ -109,9 +113,11 @@ class ActionModule(ActionBase):
             who = _inventory_session.Credentials(profile=args["profile"], assume_role_arn=args["assume_role_arn"])
             with open(SCRIPT, encoding="utf-8") as stream:
                 script = _fleet.script(request, stream.read())
+            comment = f"pcluster.postboot.fleet: {request.name}"
             command = _ssm_command.RunCommand(
                 _inventory_session.client_maker(who, nodes[0].region),
-                _ssm_command.Script(script, f"pcluster.postboot.fleet: {request.name}", request.timeout, _fleet.enough),
+                _ssm_command.Script(script, comment, request.timeout, _fleet.enough),
+                time.monotonic,
             )
             if self._task.check_mode:
                 result.update(self._foretell(nodes, request, command))
@@ -196,8 +202,6 @@ class ActionModule(ActionBase):
         self, rollout: _fleet.Rollout, files: _fleet_files.Files, screen: int | None, number: int, seconds: float
     ) -> None:
         """Say who has the bundle and who does not, and end as Ansible would have."""
-        for one in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(one, signal.SIG_IGN)
         why = signal.Signals(number).name if number else "ansible-playbook is gone"
         how = f"fleet was interrupted after {duration(seconds)} ({why}); nothing more is sent"
         self._keep(rollout, files, how)

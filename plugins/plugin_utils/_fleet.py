@@ -468,13 +468,13 @@ class Rollout:
         """Return who has it, who runs it, and who does not have it."""
         running = set(self._command.running)
         parts = {
-            "run the bundle": [node for node in self.nodes if self._state(node) in ("ok", "changed")],
-            "have begun or are about to, and go on by themselves": [node for node in self.nodes if node in running],
-            "do not run it": [node for node in self.nodes if self._state(node) in ("failed", "unreachable")],
+            "run it": [node for node in self.nodes if self._state(node) in ("ok", "changed")],
+            "have it and go on by themselves": [node for node in self.nodes if node in running],
+            "failed or were lost": [node for node in self.nodes if self._state(node) in ("failed", "unreachable")],
         }
         known = {node for nodes in parts.values() for node in nodes}
         parts["were not sent it"] = [node for node in self.nodes if node not in known]
-        return [f"{len(nodes)} nodes {what}: {called(nodes)}" for what, nodes in parts.items() if nodes]
+        return [f"{what} ({len(nodes)}): {called(nodes)}" for what, nodes in parts.items() if nodes]
 
     def told(self) -> dict[str, dict[str, Any]]:
         """Return what is known of each node."""

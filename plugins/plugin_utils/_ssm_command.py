@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -93,7 +92,7 @@ class Script(NamedTuple):
 class RunCommand:
     """Sends a script to nodes, and knows where it has ended. A failed call is a CallError of one line."""
 
-    def __init__(self, make_client: ClientMaker, script: Script, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, make_client: ClientMaker, script: Script, clock: Callable[[], float]) -> None:
         self._make_client, self._script, self._clock = make_client, script, clock
         self._clients: dict[tuple[str, str], Any] = {}
         self._sent: list[Sent] = []
@@ -268,18 +267,21 @@ class RunCommand:
         now = self._clock()
         waited, longest = now - sent.since, self._script.seconds + LATE
         lost: Answers = {}
-        silent = []
+        silent: list[Node] = []  # where it has not begun for sure
+        doubtful: list[Node] = []
         for instance, node in sent.nodes.items():
             begun = sent.begun.get(instance)
-            if node in ended:
-                continue
-            if begun is None:
-                sure = self._tells or sent.details.get(instance, "") in _NOT_BEGUN
-                silent += [node] if waited > DELIVERY + (0 if sure else longest) else []
-            elif now - begun > longest:
-                lost[node] = Answer("unreachable", f"it has begun, and SSM has had no word from it for {longest} s")
+            if begun is not None:
+                if node not in ended and now - begun > longest:
+                    lost[node] = Answer("unreachable", f"it has begun, and SSM has had no word from it for {longest} s")
+            elif node not in ended and waited > DELIVERY:
+                sure = self._tells or sent.details.get(instance, "") in _NOT_BEGUN or waited > DELIVERY + longest
+                (silent if sure else doubtful).append(node)
+        if doubtful:
+            answers = _online(client, doubtful)
+            silent += [node for node in doubtful if node.instance_id not in answers]
         if silent:
-            why = f"it has not begun within {DELIVERY} s, as far as SSM knows: its agent is Online and takes no command"
+            why = f"it has not begun within {DELIVERY} s, as far as SSM knows: its agent takes no command"
             try:
                 client.cancel_command(CommandId=sent.command_id, InstanceIds=[node.instance_id for node in silent])
                 why += "; the command to it is cancelled"
@@ -354,6 +356,8 @@ class RunCommand:
                     )
                 }
             except AwsErrors as error:
+                if self._passes(error, region):
+                    return found
                 self._looks = False
                 why = explain(error, region, "ec2:DescribeInstances", _some(nodes))
                 self.notes.append(f"nodes that are terminated meanwhile are waited for, because {why}")
@@ -378,6 +382,18 @@ class RunCommand:
 def _code(error: Exception) -> str:
     response = getattr(error, "response", None)
     return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
+
+
+def _online(client: Any, nodes: Sequence[Node]) -> set[str]:
+    """Return which of at most 50 nodes have an agent that answers."""
+    pages = client.get_paginator("describe_instance_information").paginate(
+        Filters=[
+            {"Key": "PingStatus", "Values": ["Online"]},
+            {"Key": "InstanceIds", "Values": [node.instance_id for node in nodes]},
+        ],
+        PaginationConfig={"PageSize": BATCH},
+    )
+    return {entry["InstanceId"] for page in pages for entry in page.get("InstanceInformationList", ())}
 
 
 def _details(one: Mapping[str, Any]) -> str:

@@ -534,8 +534,7 @@ def test_an_agent_that_never_begins(aws: Aws, begin: Begin) -> None:
     wait(rollout, aws, 2 * _ssm_command.SLOWEST)
     assert states(rollout) == {"n2": "unreachable"}, "and the next one has its turn: nothing was tried there"
     assert why(rollout, "n2") == (
-        "it has not begun within 600 s, as far as SSM knows: its agent is Online and takes no command; "
-        "the command to it is cancelled"
+        "it has not begun within 600 s, as far as SSM knows: its agent takes no command; the command to it is cancelled"
     )
     assert [request["InstanceIds"] for request in calls(aws, "cancel_command")] == [[nodes[1].instance_id]]
     assert not aws.run(nodes[1]), "it cannot begin any more"
@@ -549,11 +548,14 @@ def test_one_that_may_have_begun_is_not_cancelled(aws: Aws, begin: Begin) -> Non
     rollout = begin(nodes, concurrency="2")
     rollout.move()
     aws.take(nodes[0])
-    wait(rollout, aws, _ssm_command.DELIVERY + 3600)
+    wait(rollout, aws, _ssm_command.DELIVERY + 1800)
     assert not rollout.outcomes
     assert not calls(aws, "cancel_command")
-    wait(rollout, aws, _ssm_command.LATE + 2 * _ssm_command.SLOWEST)
-    assert set(states(rollout).values()) == {"unreachable"}
+    aws.offline.add(nodes[1].instance_id)
+    wait(rollout, aws, 2 * _ssm_command.SLOWEST)
+    assert states(rollout) == {"n2": "unreachable"}, "its agent does not answer any more"
+    wait(rollout, aws, 1800 + _ssm_command.LATE)
+    assert states(rollout) == {"n1": "unreachable", "n2": "unreachable"}
 
 
 def test_a_node_to_which_nothing_was_sent_yet_has_not_begun(aws: Aws, begin: Begin) -> None:
@@ -662,6 +664,19 @@ def test_a_node_that_is_terminated_meanwhile(aws: Aws, begin: Begin) -> None:
     rollout.move()
     assert states(rollout) == {"n1": "unreachable"}
     assert why(rollout, "n1") == "it was terminated or stopped before the end"
+
+
+def test_ec2_is_asked_again_where_it_was_busy(aws: Aws, begin: Begin) -> None:
+    aws.fails["describe_instances"] = [error("RequestLimitExceeded", operation="DescribeInstances")]
+    (node,) = aws.nodes(1)
+    rollout = begin([node])
+    rollout.move()
+    aws.take(node)
+    wait(rollout, aws, _ssm_command.GONE_EVERY)
+    assert not aws.fails["describe_instances"]
+    del aws.alive[node.instance_id]
+    wait(rollout, aws, _ssm_command.GONE_EVERY)
+    assert states(rollout) == {"n1": "unreachable"}
 
 
 def test_who_may_not_ask_ec2_goes_on_without(aws: Aws, begin: Begin) -> None:
@@ -929,7 +944,6 @@ def told(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]
     clock = SimpleNamespace(monotonic=lambda: aws.now, sleep=sleep)
     monkeypatch.setattr(fleet, "time", clock)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(_ssm_command.RunCommand.__init__, "__defaults__", (clock.monotonic,))
     monkeypatch.setattr(fleet._inventory_session, "client_maker", lambda credentials, region: aws.make_client)
     monkeypatch.setattr(fleet.display, "display", lambda text: lines.extend(text.splitlines()))
     monkeypatch.setattr(fleet, "_width", lambda: 200)
@@ -1044,9 +1058,9 @@ def test_an_interruption_says_who_has_it(
     name = signal.Signals(number).name
     assert lines[1:5] == [
         f"fleet was interrupted after 1 min 42 s ({name}); nothing more is sent",
-        "1 nodes run the bundle: head",
-        "5 nodes have begun or are about to, and go on by themselves: n[1-5]",
-        "25 nodes were not sent it: n[6-30]",
+        "run it (1): head",
+        "have it and go on by themselves (5): n[1-5]",
+        "were not sent it (25): n[6-30]",
     ]
     assert lines[5].endswith(
         f"has the id of each node's command; go on with --limit @{tmp_path}/fleet-0.2.0-abcabcabcabc.limit"
@@ -1090,6 +1104,12 @@ def test_without_ansible_playbook_nothing_more_is_sent(
         if aws.now > 1030:
             parent[0] = 1
 
+    def write(files: Any, found: Any) -> None:
+        signal.raise_signal(signal.SIGTERM)  # is not to keep the files from being written
+        write_it(files, found)
+
+    write_it = fleet._fleet_files.Files.write
+    monkeypatch.setattr(fleet._fleet_files.Files, "write", write)
     monkeypatch.setattr(fleet.time, "sleep", sleep)
     with pytest.raises(Ended):
         Action({node.name: variables(node) for node in aws.nodes(100)}, concurrency="1", **ARGS).go()
