@@ -30,7 +30,7 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._progress import
 _ROOM = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SCRIPT = os.path.join(_ROOM, "playbooks", "files", "fleet.sh")
 # Seconds between two looks: a tenth of what nodes take, and before that is known, of what has passed.
-SHORTEST, LONGEST = 2.0, 10.0
+SHORTEST, LONGEST = 2.0, 6.0
 # Seconds between two lines: half of what has passed.
 OFTEN, SELDOM = 15.0, 300.0
 _YES = {True: "yes", False: "no"}  # what YAML makes of them

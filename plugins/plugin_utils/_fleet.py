@@ -30,6 +30,7 @@ FIRST = 5  # nodes that have the bundle before the first result is known: head n
 FEW = 12  # nodes up to which the table has a column for each
 REASONS = 10  # that are told of what went wrong; the report has all
 WIDE = 200  # characters that the names of a line may take
+PARTS = 16  # of those that may have it at a time; a command goes to at least such a part
 STRAGGLES = 2  # times what nodes take on the average
 LOG = "/var/log/pcluster-postboot/pull.log"
 _URL = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/\s'*?{}]+)+/?")
@@ -357,8 +358,8 @@ class Rollout:
                 continue
             ready.append(node)
             busy[place(node)] += 1
-        # Nodes end one by one. Each command costs a call at every look, so there are to be few of them.
-        if more and len(ready) < min(max(1, most // 4), _ssm_command.BATCH):
+        # Nodes end one by one. Each command costs a call at every look, so there are to be few.
+        if more and len(ready) < min(max(1, most // PARTS), _ssm_command.BATCH):
             return []
         region = ready[0].region if ready else ""
         return [node for node in ready if node.region == region][: self._command.batch.get(region, _ssm_command.BATCH)]

@@ -101,6 +101,7 @@ class RunCommand:
         self._refused: dict[str, float] = {}  # since when SSM cancels a region's commands itself
         self._held: dict[str, float] = {}  # until when none is sent to a region
         self._tells = False  # whether SSM lists plugins that have begun and not ended
+        self._soonest = 0.0  # seconds after which something has ended at the earliest
         self.sending = False
         self.batch: dict[str, int] = {}  # instance ids of one command in regions that do not take BATCH
         self.ids: dict[Node, str] = {}  # of the command that each node was sent
@@ -159,7 +160,8 @@ class RunCommand:
         else:
             now, command = self._clock(), answer["Command"]["CommandId"]
             self._wrong.pop(region, None)
-            self._sent.append(Sent(command, region, now, ids, len(ids), now))
+            due = now + min(SLOWEST, self._soonest / 2)
+            self._sent.append(Sent(command, region, now, ids, len(ids), now, due))
             self.ids.update(dict.fromkeys(nodes, command))
         finally:
             self.sending = False
@@ -203,6 +205,7 @@ class RunCommand:
                 raise explain(error, sent.region, needed, _some(sent.nodes.values())) from error
             if answers:
                 sent.news = self._clock()
+                self._soonest = min(self._soonest or SLOWEST * 2, sent.news - sent.since)
             sent.due = self._clock() + min(SLOWEST, (self._clock() - sent.news) / QUIET)
             found.update(answers)
             self._drop(answers)

@@ -43,9 +43,10 @@ import inventory
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-MEAN, SPREAD = 180.0, 60.0  # seconds that a node takes
+MEAN, SPREAD = 180.0, 60.0  # seconds that a node takes, from 120 to 240
 LOST, BAD = 25, 0.01
 LATENCY = 0.08
+DELIVERY = (0.1, 1.0)  # seconds until an agent has it: it holds a connection, and begins within tenths of a second
 UPGRADED, FOR_GPUS = ("docker", "node_exporter"), ("dcgm", "dcgm_exporter", "nvidia_container_toolkit", "gpu")
 # Calls a second, and as many at once. AWS publishes no numbers; in aws/aws-rfdk's pull request 1723 many hosts met the
 # limit with one ListCommandInvocations a second each.
@@ -127,7 +128,7 @@ class Nodes:
         for instance in instances:
             self.sent[instance] += 1
             if instance not in self.lost:
-                self.later(self.dice.uniform(1.2, 4), instance)
+                self.later(self.dice.uniform(*DELIVERY), instance)
 
     def catch_up(self) -> None:
         """Let happen what is due by now."""
@@ -136,7 +137,7 @@ class Nodes:
             if command is None:
                 command = self.service.fetch(instance, 0)
                 if command:
-                    self.later(max(20.0, self.dice.gauss(MEAN, SPREAD)), instance, command)
+                    self.later(self.dice.uniform(MEAN - SPREAD, MEAN + SPREAD), instance, command)
                 continue
             bad = instance in self.bad
             gpu = "gpu" in str(inventory.node(int(instance[2:], 16)).get("tag parallelcluster:queue-name"))
