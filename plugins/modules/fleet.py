@@ -14,9 +14,10 @@ description:
     to come from the inventory plugin P(pcluster.postboot.pcluster#inventory).
   - No connection is made to any node. AWS Systems Manager hands each the same script, with which it fetches and
     verifies the bundle and runs C(bootstrap.sh); the node sends its report back as the script's output.
-  - Head nodes come first, because they publish what the others use. The nodes of a cluster whose head node fails do not
-    get the bundle.
-  - It tells how far it is, prints the table of all nodes, and does not fail where nodes do; RV(bad) names those.
+  - In each cluster the head node comes first, because it publishes what the others use. The nodes of a cluster whose
+    head node fails do not get the bundle. Five others have it before the first result is known.
+  - It tells how far it is, prints what became of all nodes, and fails where one does not run the bundle. RV(report) has
+    all that is known, and the nodes in RV(limit) are those to run it for again.
 options:
   bundle:
     description: The bundle's directory in S3, as C(s3://bucket/prefix/bundle), or its archive there.
@@ -31,8 +32,8 @@ options:
     type: raw
     default: []
   concurrency:
-    description: How many nodes may be at it at the same time, as a number or as a part of the head nodes, and then of
-      the others; at least one.
+    description: How many nodes may be at it at the same time, as a number or as a part of each cluster's other nodes;
+      at least one.
     type: str
     default: 10%
   max_errors:
@@ -50,6 +51,11 @@ options:
     default: ""
   assume_role_arn:
     description: Role to assume.
+    type: str
+    default: ""
+  report:
+    description: A file for what becomes of each node. The default is C(fleet-<bundle>.json) in the working directory.
+      The names of the nodes that do not run the bundle are beside it, in a file that ends with C(.limit).
     type: str
     default: ""
 requirements:
@@ -78,17 +84,18 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+report:
+  description: The file with each node's state (V(ok), V(changed), V(failed), V(unreachable) or V(not sent)), why, and
+    its report.
+  type: str
+  returned: not in check mode
+limit:
+  description: The file with the names of the nodes that do not run the bundle.
+  type: str
+  returned: where there are such nodes, and not in check mode
 lines:
-  description: The table and what follows it, or in check mode what would be sent.
+  description: What would be sent.
   type: list
   elements: str
-  returned: success
-nodes:
-  description: The state of each node (V(ok), V(changed), V(failed), V(unreachable) or V(not sent)), and why.
-  type: dict
-  returned: success, and not in check mode
-bad:
-  description: The nodes that do not run the bundle, and why.
-  type: dict
-  returned: success
+  returned: in check mode
 """
