@@ -637,6 +637,21 @@ def test_pages_are_not_fetched_whole_for_one_straggler(aws: Aws, begin: Begin) -
     assert rollout.done
 
 
+def test_a_new_command_is_looked_at_when_something_of_it_may_have_ended(aws: Aws, begin: Begin) -> None:
+    nodes = aws.nodes(2)
+    rollout = begin(nodes, concurrency="1")
+    rollout.move()
+    wait(rollout, aws, 80)
+    aws.run(nodes[0])
+    wait(rollout, aws, 20)
+    assert [node.name for node in rollout._command.running] == ["n2"]
+    aws.calls.clear()
+    wait(rollout, aws, 20)
+    assert not calls(aws, "list_command_invocations")
+    wait(rollout, aws, 40)
+    assert calls(aws, "list_command_invocations")
+
+
 @pytest.mark.parametrize(("code", "asked"), [(0, 0), (1, 1)])
 def test_an_output_is_asked_for_again_where_the_beginning_is_not_enough(
     aws: Aws, begin: Begin, code: int, asked: int
