@@ -1,0 +1,105 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The one way to run a program: in the C locale, within a time, and with one line for whatever goes wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+
+
+class NotRun(Problem):
+    """A program that is not there, cannot be started, or did not end within its time."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """How a program ended, and what it wrote."""
+
+    command: str
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        """What it said of an error: the lines of its standard error, or where there is none, of its output."""
+        return [line.strip() for line in (self.err if self.err.strip() else self.out).splitlines() if line.strip()]
+
+    @property
+    def first(self) -> str:
+        return self.lines[0] if self.lines else f"it ended with {self.code} and said nothing"
+
+    @property
+    def last(self) -> str:
+        return self.lines[-1] if self.lines else f"it ended with {self.code} and said nothing"
+
+    def output(self) -> str:
+        """Return what it printed. Raises Problem where it did not end with 0."""
+        if self.code:
+            raise Problem(f"'{self.command}' ended with {self.code}: {self.first if self.lines else 'it said nothing'}")
+        return self.out
+
+
+def run(
+    argv: Sequence[str],
+    seconds: float,
+    *,
+    text: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    only: bool = False,
+    cwd: str | None = None,
+    user: int | None = None,
+    merged: bool = False,
+    hint: str = "",
+) -> Said:
+    """Run a program to its end, whatever its exit code is.
+
+    argv:        the program and its arguments
+    seconds:     after that long the program is killed, and with it whatever it has started
+    text:        what it reads from its standard input; without it there is nothing to read
+    environment: variables beside those of this process
+    only:        whether it gets those alone, and PATH
+    cwd:         the directory that it starts in
+    user:        the id of the user and the group that it runs as
+    merged:      whether what it writes to its standard error is part of its output, in the order of writing
+    hint:        what to do where it does not end, such as "see what it waits for"
+
+    Raises NotRun where the program is not there, cannot be started, or does not end in time.
+    """
+    command = " ".join(argv)
+    inherited = {"PATH": os.environ.get("PATH", os.defpath)} if only else os.environ
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL if text is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if merged else subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            cwd=cwd,
+            env={**inherited, "LC_ALL": "C", **(environment or {})},
+            start_new_session=True,
+            **({} if user is None else {"user": user, "group": user, "extra_groups": []}),  # type: ignore[call-overload]
+        )
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and error.filename == argv[0]:
+            raise NotRun(f"the program {argv[0]} is not there") from error
+        raise NotRun(f"{argv[0]} cannot be run: {error.strerror}: {error.filename}") from error
+    with process:
+        try:
+            out, err = process.communicate(text, timeout=seconds)
+        except subprocess.TimeoutExpired as error:
+            raise NotRun(f"'{command}' did not end within {seconds:g} s{f'; {hint}' if hint else ''}") from error
+        finally:
+            if process.returncode is None:
+                # With what it has started: a grandchild would hold the pipes, and this process with them.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+    return Said(command, process.returncode, out, err or "")

@@ -1,0 +1,101 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""How programs are run: they end in time, and what goes wrong is one line."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
+
+Program = Callable[[str], str]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    def make(body: str) -> str:
+        path = tmp_path / "program"
+        path.write_text(f"#!/bin/bash\n{body}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    return make
+
+
+def test_a_program_says_what_it_wrote_and_how_it_ended(program: Program) -> None:
+    said = run([program('read -r line; echo "got $line in $LC_ALL"; echo oops >&2; exit 3')], 10, text="words\n")
+    assert (said.code, said.out, said.err) == (3, "got words in C\n", "oops\n")
+    with pytest.raises(Problem, match=r"^'.*/program' ended with 3: oops$"):
+        said.output()
+
+
+def test_without_text_there_is_nothing_to_read(program: Program) -> None:
+    assert run([program("cat; echo done")], 10).output() == "done\n"
+
+
+def test_what_a_program_said_is_its_errors_or_else_its_output(program: Program) -> None:
+    assert run([program("echo one; echo; echo two")], 10).lines == ["one", "two"]
+    said = run([program("echo one; echo ' two'>&2; echo three >&2")], 10)
+    assert (said.first, said.last) == ("two", "three")
+    silent = run([program("exit 4")], 10)
+    assert (silent.first, silent.last) == ("it ended with 4 and said nothing",) * 2
+    with pytest.raises(Problem, match="ended with 4: it said nothing"):
+        silent.output()
+
+
+def test_merged_output_keeps_its_order(program: Program) -> None:
+    said = run([program("echo one; echo two >&2; echo three")], 10, merged=True)
+    assert (said.out, said.err) == ("one\ntwo\nthree\n", "")
+
+
+def test_variables_are_added_or_are_the_only_ones(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FROM_OUTSIDE", "here")
+    path = program('echo "$FROM_OUTSIDE $MINE $LC_ALL"')
+    assert run([path], 10, environment={"MINE": "too", "LC_ALL": "C.UTF-8"}).out == "here too C.UTF-8\n"
+    assert run([path], 10, environment={"MINE": "too"}, only=True).out == " too C\n"
+
+
+def test_bytes_that_are_no_text_do_not_end_it(program: Program) -> None:
+    assert run([program(r"printf 'a\xffb'")], 10).out == "a\ufffdb"
+
+
+def test_a_program_that_hangs_is_killed_with_what_it_started(program: Program, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    start = time.monotonic()
+    # The grandchild keeps the pipes open, and outlives its parent.
+    path = program(f"sleep 60 & echo $! > {pid}; wait")
+    with pytest.raises(NotRun, match=r"^'.*/program now' did not end within 0\.5 s; see what it waits for$"):
+        run([path, "now"], 0.5, hint="see what it waits for")
+    assert time.monotonic() - start < 30
+    for _ in range(100):
+        try:
+            os.kill(int(pid.read_text()), 0)
+        except ProcessLookupError:
+            break
+        if Path(f"/proc/{pid.read_text().strip()}/stat").read_text().split()[2] == "Z":
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("what the program has started goes on")
+
+
+def test_a_program_that_is_not_there_or_cannot_be_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotRun, match="^the program no-such-program is not there$"):
+        run(["no-such-program"], 10)
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(NotRun, match=f"^{file} cannot be run: Permission denied: {file}$"):
+        run([str(file)], 10)
+    with pytest.raises(NotRun, match=f"^true cannot be run: No such file or directory: {tmp_path}/gone$"):
+        run(["true"], 10, cwd=f"{tmp_path}/gone")
+
+
+def test_a_problem_is_one_line_and_has_what_is_told_beside_it() -> None:
+    problem = Problem("two\n  lines", log=["a"])
+    assert (str(problem), problem.told) == ("two lines", {"log": ["a"]})
