@@ -19,6 +19,7 @@ from typing import IO, Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _bundle_collection as collection
 from ansible_collections.pcluster.postboot.plugins.module_utils import _bundle_wheels as wheels
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 FORMAT = 1
 ARCHIVE = "pcluster-postboot.tar.gz"
@@ -32,11 +33,8 @@ _DIGITS = 12  # of the archive's hash, in the bundle's name
 _LEVEL = 1  # nearly all of it is compressed already
 
 
-class BundleError(Exception):
+class BundleError(Problem):
     """Why there is no bundle, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 class Request(NamedTuple):

@@ -15,14 +15,13 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+
 SECONDS = 300.0
 
 
-class CollectionError(Exception):
+class CollectionError(Problem):
     """Why the collection cannot be bundled, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 class File(NamedTuple):

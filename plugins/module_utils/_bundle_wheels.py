@@ -12,6 +12,8 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 ARCHITECTURES = ("x86_64", "aarch64")
 # The oldest glibc that a node has is 2.34 (Amazon Linux 2023, RHEL 9); the oldest that wheels are built for is 2.17.
@@ -20,11 +22,8 @@ _TIMEOUT = 900
 _BLOCK = 1 << 20
 
 
-class WheelError(Exception):
+class WheelError(Problem):
     """Why a wheel is not there, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 class Target(NamedTuple):

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_engine as engine
 from ansible_collections.pcluster.postboot.plugins.module_utils import _packagerepo, _packages, _run, _systemd
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 LEGACY = "datacenter-gpu-manager"  # all of DCGM 3 in one package, which excludes those of DCGM 4
 CORE = f"{LEGACY}-4-core"
@@ -38,11 +39,8 @@ _PARTS = (
 )
 
 
-class DcgmError(Exception):
+class DcgmError(Problem):
     """What is wrong, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 class Request(NamedTuple):

@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 from typing import Any, NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._node_storage import parse_mounts
 
 DEFAULT_ROOT = "/var/lib/docker"
@@ -30,11 +31,8 @@ _NETWORK_TYPES = {
 }
 
 
-class DockerError(Exception):
+class DockerError(Problem):
     """What is wrong, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 class Root(NamedTuple):

@@ -12,6 +12,7 @@ import time
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _node_hardware, _run
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._node_tree import Tree
 
 FI_INFO = "/opt/amazon/efa/bin/fi_info"
@@ -47,11 +48,8 @@ DEVICES = {
 }
 
 
-class EfaError(Exception):
+class EfaError(Problem):
     """What is wrong, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 class Request(NamedTuple):

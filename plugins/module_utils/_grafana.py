@@ -14,14 +14,13 @@ import urllib.parse
 import urllib.request
 from typing import Any, NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+
 LARGEST = 64 << 20
 
 
-class GrafanaError(Exception):
+class GrafanaError(Problem):
     """What is wrong, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 class Answer(NamedTuple):

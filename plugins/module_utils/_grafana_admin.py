@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _grafana, _run, _secret
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 LONG_ENOUGH = 8
 # Grafana's own, and those that others have made everybody know.
@@ -33,11 +34,8 @@ PAUSE = 5.0
 TRIES = 5  # a data source's plugin is a process of its own, which starts after Grafana
 
 
-class AdminError(Exception):
+class AdminError(Problem):
     """What is wrong, on one line. No password is ever part of it."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 class Request(NamedTuple):

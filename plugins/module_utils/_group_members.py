@@ -9,14 +9,13 @@ import pwd
 import subprocess
 from collections.abc import Sequence
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+
 SECONDS = 60.0
 
 
-class GroupError(Exception):
+class GroupError(Problem):
     """What is wrong, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 def due(group: str, users: Sequence[str], check: bool) -> list[str]:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _ofi_plugin
 from ansible_collections.pcluster.postboot.plugins.module_utils import _validated_files as validated
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 ETC = "/etc"
 # The linker takes the first directory that has a library, and these files in their order: before the one with which the
@@ -35,11 +36,8 @@ _ASK = (
 )
 
 
-class NcclError(Exception):
+class NcclError(Problem):
     """What is wrong, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 class Request(NamedTuple):

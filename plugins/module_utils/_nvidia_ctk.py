@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_config as docker_config
 from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_engine as engine
 from ansible_collections.pcluster.postboot.plugins.module_utils import _packages, _run, _systemd
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 PROGRAM = "nvidia-ctk"
 SECONDS: float = 120  # within which a program has to end
@@ -22,11 +23,8 @@ _MODE = re.compile(r'^\s*mode\s*=\s*"([^"]*)"', re.MULTILINE)
 _SECTION = re.compile(r"^\s*\[nvidia-container-runtime\]\s*$(.*?)(?=^\s*\[|\Z)", re.MULTILINE | re.DOTALL)
 
 
-class ToolkitError(Exception):
+class ToolkitError(Problem):
     """What is wrong, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 class Request(NamedTuple):

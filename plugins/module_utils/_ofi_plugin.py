@@ -11,6 +11,8 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+
 LIBRARY = "libnccl-net.so"
 TIMEOUT = 60
 # It logs that it is being initialized, with its version.
@@ -18,11 +20,8 @@ _VERSION = re.compile(rb"Initializing aws-ofi-nccl ([0-9][\w.+~-]*)")
 _LOAD = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], mode=os.RTLD_NOW)"
 
 
-class PluginError(Exception):
+class PluginError(Problem):
     """What is wrong, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 class Request(NamedTuple):

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _openpgp
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import mirrored, public
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 # Where the system begins. Tests put a folder here; what the files say stays the same.
 ROOT = "/"
@@ -41,11 +42,8 @@ _UNSAFE = (
 )
 
 
-class RepositoryError(Exception):
+class RepositoryError(Problem):
     """What is wrong, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 class Request(NamedTuple):

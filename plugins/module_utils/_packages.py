@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_engine as engine
 from ansible_collections.pcluster.postboot.plugins.module_utils import _node_software, _run, _run_holds
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 RECORDS = "packages"  # below _run.STATE_DIR
 SECONDS: float = 3600  # within which a program has to end, beside the time for which it waits for others
@@ -29,11 +30,8 @@ _LACKING = "unable to locate|no installation candidate|not installable|nothing p
 _STALE = re.compile(f"{_LACKING}|unable to fetch|held broken|not found|404", re.IGNORECASE)
 
 
-class PackagesError(Exception):
+class PackagesError(Problem):
     """What is wrong, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 class Request(NamedTuple):

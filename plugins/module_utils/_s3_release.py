@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+
 _LIMIT = 5 << 30  # of one upload, in bytes
 _BLOCK = 1 << 20
 _URL = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/([^/\s*?]+(?:/[^/\s*?]+)*)/?")
@@ -21,11 +23,8 @@ _ON_ITS_WAY = ("409", "ConditionalRequestConflict")
 _UNKNOWN = ("501", "NotImplemented")  # an S3 of somebody else, which has no conditions
 
 
-class ReleaseError(Exception):
+class ReleaseError(Problem):
     """Why it was not uploaded, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 class Outcome(NamedTuple):

@@ -8,15 +8,13 @@ import json
 import subprocess
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_fetch import find_aws
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 SECONDS = 60.0
 
 
-class SecretError(Exception):
+class SecretError(Problem):
     """Why there is no secret, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 def one_line(text: str, source: str) -> str:

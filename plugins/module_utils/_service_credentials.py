@@ -23,6 +23,7 @@ import urllib.request
 from typing import Any, Callable, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _imds
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._sigv4 import Keys, signed
 
 # What an empty write is in the form that Prometheus sends: nothing, compressed by snappy.
@@ -45,11 +46,8 @@ _PROFILE_KEYS = (
 )
 
 
-class CredentialsError(Exception):
+class CredentialsError(Problem):
     """What is missing, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 class SilentError(Exception):

@@ -14,6 +14,8 @@ import subprocess
 import urllib.request
 from typing import Any, NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+
 # Before, slurmctld could crash when asked after a partition had been deleted, and said that nothing is ever allocated.
 SAFE = (25, 11, 5)
 PLUGIN = "metrics/openmetrics"
@@ -24,11 +26,8 @@ _ANSWER_LIMIT = 64 * 1024
 _LOOK_AT = "see 'systemctl status slurmctld munge' and /var/log/slurmctld.log"
 
 
-class SlurmError(Exception):
+class SlurmError(Problem):
     """Why it is not known where the metrics come from, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 class Request(NamedTuple):

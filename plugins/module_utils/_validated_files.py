@@ -17,15 +17,14 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+
 TIMEOUT = 60
 _SUFFIX = ".postboot"
 
 
-class FilesError(Exception):
+class FilesError(Problem):
     """Why nothing was put in place, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 class Wanted(NamedTuple):

@@ -11,16 +11,15 @@ from typing import Any
 
 import yaml
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+
 _BUSY = ("CREATING", "UPDATING", "DELETING")
 _SECONDS = 60
 _ATTEMPTS = 5
 
 
-class AmpError(Exception):
+class AmpError(Problem):
     """What is wrong, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 @dataclass(frozen=True)

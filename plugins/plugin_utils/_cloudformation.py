@@ -10,6 +10,7 @@ from typing import Any, Callable, NamedTuple
 
 import yaml
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_session import AwsErrors, explain
 
 USABLE = (
@@ -28,11 +29,8 @@ _GOOD = ("CREATE_COMPLETE", "UPDATE_COMPLETE")
 _FOLLOWED = ("cancelled", "the following resource(s) failed")
 
 
-class StackError(Exception):
+class StackError(Problem):
     """Why the stack is not as it should be, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 class Wanted(NamedTuple):

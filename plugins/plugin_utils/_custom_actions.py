@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.plugin_utils import _bundle_rights as rights
 
 CONFIGURED, UPDATED = "OnNodeConfigured", "OnNodeUpdated"
@@ -40,11 +41,8 @@ _EXAMPLE = {
 _Named = tuple[str, dict[str, Any]]
 
 
-class ConfigError(Exception):
+class ConfigError(Problem):
     """What is wrong with the cluster's configuration, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
 
 
 class Release(NamedTuple):
