@@ -19,10 +19,6 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem im
 LARGEST = 64 << 20
 
 
-class GrafanaError(Problem):
-    """What is wrong, on one line."""
-
-
 class Answer(NamedTuple):
     """What Grafana answered: its HTTP status, and what it said as JSON (None where it said something else)."""
 
@@ -62,9 +58,7 @@ class Client:
     def __init__(self, url: str, authorization: str, timeout: float = 30, source: str = "url") -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
-            raise GrafanaError(
-                f"{source} is {url!r}; needed: the address of Grafana, such as https://grafana.example.org"
-            )
+            raise Problem(f"{source} is {url!r}; needed: the address of Grafana, such as https://grafana.example.org")
         self.url = url.rstrip("/")
         self.source = source
         self.timeout = timeout
@@ -78,7 +72,7 @@ class Client:
         self._opener = urllib.request.build_opener(*handlers)
 
     def ask(self, method: str, path: str, body: Any = None) -> Answer:
-        """Ask for something. GrafanaError says why there is no answer; every status is one."""
+        """Ask for something. Problem says why there is no answer; every status is one."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}/api/{path}", data, self._headers, method=method)
         try:
@@ -91,15 +85,15 @@ class Client:
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             text = "it gave no answer in time" if isinstance(reason, socket.timeout) else str(reason)
-            raise GrafanaError(f"{self.url} cannot be reached: {text}; is {self.source} right?") from error
+            raise Problem(f"{self.url} cannot be reached: {text}; is {self.source} right?") from error
         if 300 <= status < 400:
             where = answer.headers.get("Location", "somewhere else")
-            raise GrafanaError(f"{self.url} sends one to {where}; {self.source} needs the address of Grafana itself")
+            raise Problem(f"{self.url} sends one to {where}; {self.source} needs the address of Grafana itself")
         try:
             return Answer(status, json.loads(raw))
         except ValueError:
             if 200 <= status < 300:
-                raise GrafanaError(
+                raise Problem(
                     f"{self.url} answers /api/{path} without JSON: {self.source} needs Grafana's own address, "
                     "with the path below which it is served"
                 ) from None

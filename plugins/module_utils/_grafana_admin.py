@@ -13,13 +13,13 @@ import grp
 import os
 import secrets
 import stat
-import subprocess
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _grafana, _run, _secret
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 
 LONG_ENOUGH = 8
 # Grafana's own, and those that others have made everybody know.
@@ -32,10 +32,6 @@ PROGRAM: Sequence[str] = (f"{HOME}/bin/grafana", "cli", f"--homepath={HOME}", "-
 SECONDS = 60.0
 PAUSE = 5.0
 TRIES = 5  # a data source's plugin is a process of its own, which starts after Grafana
-
-
-class AdminError(Problem):
-    """What is wrong, on one line. No password is ever part of it."""
 
 
 class Request(NamedTuple):
@@ -63,9 +59,9 @@ class Outcome(NamedTuple):
 def acceptable(password: str, origin: str) -> str:
     """Return a password that somebody has chosen, unless everybody would guess it."""
     if password in KNOWN or password.lower() in KNOWN:
-        raise AdminError(f"the password of {origin} is one that everybody knows; choose another one")
+        raise Problem(f"the password of {origin} is one that everybody knows; choose another one")
     if len(password) < LONG_ENOUGH:
-        raise AdminError(f"the password of {origin} has {len(password)} characters; needed: {LONG_ENOUGH} at least")
+        raise Problem(f"the password of {origin} has {len(password)} characters; needed: {LONG_ENOUGH} at least")
     return password
 
 
@@ -78,7 +74,7 @@ def kept(path: str) -> str:
     with open(descriptor, encoding="utf-8") as stream:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-            raise AdminError(f"{path} belongs to user {found.st_uid}; needed: a file of user {os.geteuid()}; remove it")
+            raise Problem(f"{path} belongs to user {found.st_uid}; needed: a file of user {os.geteuid()}; remove it")
         return stream.read().strip("\r\n")
 
 
@@ -92,22 +88,19 @@ def closed(path: str, group: int) -> bool:
 def wanted(request: Request, before: str) -> tuple[str, str]:
     """Return the password, and where it comes from: given, secret, kept or generated."""
     if request.password_file and not request.password:
-        raise AdminError(
+        raise Problem(
             f"grafana_admin_password_file is {request.password_file}, which is empty, or not there where Ansible runs"
         )
     if request.password and request.secret:
-        raise AdminError(
+        raise Problem(
             "grafana_admin_password_file and grafana_admin_password_secret are both given; needed: one of them"
         )
-    try:
-        if request.password:
-            given = _secret.one_line(request.password, "grafana_admin_password_file")
-            return acceptable(given, "grafana_admin_password_file"), "given"
-        if request.secret:
-            source = "grafana_admin_password_secret"
-            return acceptable(_secret.from_aws(request.secret, "password", request.region, source), source), "secret"
-    except _secret.SecretError as error:
-        raise AdminError(str(error)) from error
+    if request.password:
+        given = _secret.one_line(request.password, "grafana_admin_password_file")
+        return acceptable(given, "grafana_admin_password_file"), "given"
+    if request.secret:
+        source = "grafana_admin_password_secret"
+        return acceptable(_secret.from_aws(request.secret, "password", request.region, source), source), "secret"
     return (acceptable(before, request.path), "kept") if before else (secrets.token_urlsafe(24), "generated")
 
 
@@ -132,7 +125,7 @@ def accepted(request: Request, password: str) -> bool:
     """Ask Grafana whether this is its admin's password. After five refusals it lets nobody in for a while."""
     answer = client(request, password).ask("GET", "user")
     if answer.status not in (200, 401):
-        raise AdminError(
+        raise Problem(
             f"{request.url}/api/user answers {answer.why()}; needed: 200 or 401; see journalctl -u grafana-server"
         )
     return answer.status == 200
@@ -146,7 +139,7 @@ def reaches(request: Request, password: str) -> None:
         if answer.status == 200:
             return
         time.sleep(PAUSE if tries < TRIES - 1 else 0)
-    raise AdminError(
+    raise Problem(
         f"Grafana runs, and its data source {request.datasource} does not work: {answer.why()}; does Prometheus answer "
         f"at grafana_prometheus_url, and is its plugin in {BUNDLED}? See journalctl -u grafana-server"
     )
@@ -158,24 +151,10 @@ def reset(password: str) -> None:
     if os.geteuid() == 0:
         # As Grafana's user, or files of its database would become root's.
         argv = ["runuser", "-u", USER, "--", *argv]
-    try:
-        done = subprocess.run(
-            argv,
-            input=password + "\n",
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=SECONDS,
-            check=False,
-            cwd="/",
-        )
-    except subprocess.TimeoutExpired as error:
-        raise AdminError(f"'{' '.join(argv)}' did not end within {SECONDS:g} s") from error
-    except OSError as error:
-        raise AdminError(f"{argv[0]} cannot be run: {error.strerror}") from error
-    if done.returncode:
-        said = " ".join((done.stderr.strip() or done.stdout.strip()).replace(password, "***").split())[-300:]
-        raise AdminError(f"'{' '.join(argv)}' ended with {done.returncode}: {said or 'it said nothing'}")
+    said = run(argv, SECONDS, text=password + "\n", cwd="/")
+    if said.code:
+        why = " ".join(said.lines).replace(password, "***")[-300:]
+        raise Problem(f"'{said.command}' ended with {said.code}: {why or 'it said nothing'}")
 
 
 def log_in(request: Request, password: str, actions: list[str]) -> None:
@@ -189,7 +168,7 @@ def log_in(request: Request, password: str, actions: list[str]) -> None:
     if not accepted(request, password):
         time.sleep(PAUSE)  # its users are cached for a moment
         if not accepted(request, password):
-            raise AdminError(
+            raise Problem(
                 f"{request.url} refuses its admin's password though it was just set; is [auth.basic] switched off in "
                 "grafana_settings, or were there five wrong passwords in the last five minutes?"
             )
@@ -201,7 +180,7 @@ def apply(request: Request) -> Outcome:
         group = grp.getgrnam(request.group).gr_gid
     except KeyError:
         if not request.check:
-            raise AdminError(f"there is no group {request.group}; is the package grafana installed?") from None
+            raise Problem(f"there is no group {request.group}; is the package grafana installed?") from None
         group = -1
     before = kept(request.path)
     password, origin = wanted(request, before)
@@ -212,10 +191,7 @@ def apply(request: Request) -> Outcome:
             put(request.path, password, group)
     # In check mode nothing runs yet where the password itself is only foretold.
     if request.url and not (request.check and actions):
-        try:
-            log_in(request, password, actions)
-            if request.datasource and not (request.check and actions):
-                reaches(request, password)
-        except _grafana.GrafanaError as error:
-            raise AdminError(str(error)) from error
+        log_in(request, password, actions)
+        if request.datasource and not (request.check and actions):
+            reaches(request, password)
     return Outcome(actions, origin)

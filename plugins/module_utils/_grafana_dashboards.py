@@ -10,7 +10,8 @@ import urllib.parse
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._grafana import Answer, Client, GrafanaError
+from ansible_collections.pcluster.postboot.plugins.module_utils._grafana import Answer, Client
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 Json = dict[str, Any]
 PROMETHEUS = "prometheus"
@@ -89,7 +90,7 @@ def expect(answer: Answer, what: str, *statuses: int) -> Answer:
         409: "rename or remove that one",
         412: "rename or remove that one",
     }.get(answer.status, "see Grafana's log")
-    raise GrafanaError(f"{what}: Grafana answers {answer.why()}; {advice}")
+    raise Problem(f"{what}: Grafana answers {answer.why()}; {advice}")
 
 
 def quoted(word: str) -> str:
@@ -161,7 +162,7 @@ class Importer:
         if not differs(wanted, found):
             return
         if found.get("readOnly"):
-            raise GrafanaError(
+            raise Problem(
                 f"{what}: a file of that Grafana's provisioning keeps it otherwise; change that file, or leave out "
                 "dashboards_amp_url and dashboards_prometheus_url, to take Grafana's default data source"
             )
@@ -209,7 +210,7 @@ class Importer:
             if not differs({**wanted, "templating": None}, {**found, "templating": None}):
                 return
             where = meta.get("provisionedExternalId") or "a file"
-            raise GrafanaError(f"{what}: {where} keeps it there, as role grafana does; run site on that node instead")
+            raise Problem(f"{what}: {where} keeps it there, as role grafana does; run site on that node instead")
         body: Json = {
             "dashboard": {**wanted, "id": None, "schemaVersion": dashboard.get("schemaVersion", 0)},
             "overwrite": True,

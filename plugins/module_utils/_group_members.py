@@ -6,16 +6,12 @@ from __future__ import annotations
 
 import grp
 import pwd
-import subprocess
 from collections.abc import Sequence
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 
 SECONDS = 60.0
-
-
-class GroupError(Problem):
-    """What is wrong, on one line."""
 
 
 def due(group: str, users: Sequence[str], check: bool) -> list[str]:
@@ -27,7 +23,7 @@ def due(group: str, users: Sequence[str], check: bool) -> list[str]:
         except KeyError:
             unknown.append(user)
     if unknown:
-        raise GroupError(
+        raise Problem(
             f"users: this node knows no {', '.join(unknown)}; make them first, or take them out of the list for {group}"
         )
     try:
@@ -35,27 +31,16 @@ def due(group: str, users: Sequence[str], check: bool) -> list[str]:
     except KeyError as error:
         if check:  # the package that brings it may have been only foretold
             return list(dict.fromkeys(users))
-        raise GroupError(f"group: this node has no {group}; the package that brings it is not installed") from error
+        raise Problem(f"group: this node has no {group}; the package that brings it is not installed") from error
     return [user for user in dict.fromkeys(users) if user not in members]
 
 
 def add(group: str, users: Sequence[str]) -> None:
     """Add users to a group. gpasswd, since usermod refuses users that are not in /etc/passwd."""
     for user in users:
-        command = f"gpasswd --add {user} {group}"
-        try:
-            done = subprocess.run(
-                ["gpasswd", "--add", user, group],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise GroupError(
-                f"'{command}' did not end within {SECONDS:g} s; see whether the directory service of this node answers"
-            ) from error
-        if done.returncode:
-            raise GroupError(f"'{command}' failed: {done.stdout.strip() or done.returncode}")
+        run(
+            ["gpasswd", "--add", user, group],
+            SECONDS,
+            merged=True,
+            hint="see whether the directory service of this node answers",
+        ).output()

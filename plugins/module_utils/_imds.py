@@ -11,10 +11,12 @@ from __future__ import annotations
 import http.client
 import os
 import re
-import subprocess
 import tempfile
 import urllib.error
 import urllib.request
+
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 
 ADDRESS = "http://169.254.169.254"
 TOOL = "/opt/parallelcluster/scripts/imds/imds-access.sh"
@@ -25,11 +27,11 @@ TIMEOUT = 3
 _CLOSED = re.compile(rf"-A {CHAIN} (?P<to>-d \S+ )?-j REJECT\b.*")
 
 
-class ImdsError(Exception):
+class ImdsError(Problem):
     """Why the service gives nothing, on one line."""
 
     def __init__(self, message: str, silent: bool = False) -> None:
-        super().__init__(" ".join(message.split()))
+        super().__init__(message)
         self.silent = silent  # nobody answered: it may be the lock
 
 
@@ -55,22 +57,9 @@ def get(path: str, address: str = ADDRESS) -> str:
 
 def allow(user: str) -> None:
     """Let a user ask the service. Those who may already are not touched."""
-    try:
-        done = subprocess.run(
-            ["/bin/bash", TOOL, "--allow", user],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            timeout=60,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise ImdsError(f"'{TOOL} --allow {user}' could not be run: {error}") from error
-    if done.returncode:
-        said = (done.stdout.strip() or "it said nothing").splitlines()[-1]
-        raise ImdsError(f"'{TOOL} --allow {user}' ended with {done.returncode}: {said}")
+    said = run(["/bin/bash", TOOL, "--allow", user], 60, merged=True)
+    if said.code:
+        raise Problem(f"'{TOOL} --allow {user}' ended with {said.code}: {said.last}")
 
 
 def with_user(text: str, uid: int) -> str:

@@ -7,21 +7,17 @@ from __future__ import annotations
 import mmap
 import os
 import re
-import subprocess
 import sys
 from typing import NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 
 LIBRARY = "libnccl-net.so"
 TIMEOUT = 60
 # It logs that it is being initialized, with its version.
 _VERSION = re.compile(rb"Initializing aws-ofi-nccl ([0-9][\w.+~-]*)")
 _LOAD = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], mode=os.RTLD_NOW)"
-
-
-class PluginError(Problem):
-    """What is wrong, on one line."""
 
 
 class Request(NamedTuple):
@@ -70,25 +66,12 @@ def version_of(library: str) -> str:
 
 def refusal(library: str, libraries: tuple[str, ...] = ()) -> str:
     """Return why a process that looks into these folders too can not load a library with all that it needs."""
-    line = [sys.executable, "-I", "-c", _LOAD, library]
-    folders = [os.environ.get("LD_LIBRARY_PATH", ""), *libraries]
+    folders = ":".join(folder for folder in (os.environ.get("LD_LIBRARY_PATH", ""), *libraries) if folder)
     try:
-        done = subprocess.run(
-            line,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=TIMEOUT,
-            check=False,
-            env={**os.environ, "LD_LIBRARY_PATH": ":".join(folder for folder in folders if folder)},
-        )
-    except subprocess.TimeoutExpired:
+        said = run([sys.executable, "-I", "-c", _LOAD, library], TIMEOUT, environment={"LD_LIBRARY_PATH": folders})
+    except NotRun:
         return f"not within {TIMEOUT} s"
-    lines = [text.strip() for text in done.stderr.splitlines() if text.strip()]
-    if not done.returncode:
-        return ""
-    return lines[-1].replace("OSError: ", "").replace(f"{library}: ", "") if lines else f"ended with {done.returncode}"
+    return said.last.replace("OSError: ", "").replace(f"{library}: ", "") if said.code else ""
 
 
 def older(version: str, minimum: str) -> bool:
@@ -126,7 +109,7 @@ def _make_do(request: Request, why: str) -> Outcome:
 def look(request: Request) -> Outcome:
     """Find the plugin of this node, or say that the cluster needs one of its own."""
     if not re.match(r"\d", request.minimum):
-        raise PluginError(f"aws_ofi_nccl_minimum is {request.minimum!r}; needed is a version such as 1.17.2")
+        raise Problem(f"aws_ofi_nccl_minimum is {request.minimum!r}; needed is a version such as 1.17.2")
     why = "aws_ofi_nccl_build is always"
     if request.build != "always":
         directory, version, why = _bundled(request)
@@ -134,7 +117,7 @@ def look(request: Request) -> Outcome:
             summary = f"aws-ofi-nccl {version} of the EFA installer"
             return Outcome(False, "", "bundled", directory, version, summary, [])
     if request.build == "never":
-        raise PluginError(
+        raise Problem(
             f"aws_ofi_nccl_build is never, and {why}; needed is an image whose EFA has one, or aws_ofi_nccl_build: auto"
         )
     library = library_in(request.published)
@@ -151,7 +134,7 @@ def look(request: Request) -> Outcome:
         return Outcome(True, why, "", "", "", told, [warning], told)
     fault = refusal(library, request.libraries)
     if fault:
-        raise PluginError(
+        raise Problem(
             f"{library} does not load on this node: {fault}; needed is the EFA software with which it was built "
             "(role efa), or a build on a node with the same image (common_builder)"
         )

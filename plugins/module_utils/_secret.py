@@ -5,23 +5,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_fetch import find_aws
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 
 SECONDS = 60.0
-
-
-class SecretError(Problem):
-    """Why there is no secret, on one line."""
 
 
 def one_line(text: str, source: str) -> str:
     """Return a secret that stands on a line of its own, and refuse everything else. It is never part of the error."""
     lines = text.strip("\r\n").splitlines()
     if len(lines) != 1 or not lines[0].strip():
-        raise SecretError(f"{source} has {len(lines)} lines; needed: the secret on one line, and nothing else")
+        raise Problem(f"{source} has {len(lines)} lines; needed: the secret on one line, and nothing else")
     return lines[0]
 
 
@@ -31,31 +27,27 @@ def from_file(path: str, source: str) -> str:
         with open(path, encoding="utf-8") as stream:
             return one_line(stream.read(), f"{source} {path}")
     except (OSError, UnicodeDecodeError) as error:
-        raise SecretError(f"{source} {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise Problem(f"{source} {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def from_aws(name: str, key: str, region: str, source: str) -> str:
     """Read a secret by its name or ARN: its text, or of an object, as AWS' console makes them, the value of `key`."""
     program = find_aws()
     if program is None:
-        raise SecretError(f"{source} needs the AWS CLI, and `aws` is not in PATH: install it, or give a file instead")
+        raise Problem(f"{source} needs the AWS CLI, and `aws` is not in PATH: install it, or give a file instead")
     argv = [program, "secretsmanager", "get-secret-value", "--secret-id", name, "--output", "json"]
     argv += ["--region", region] if region else []
     try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise SecretError(f"{source} {name}: `aws secretsmanager` gave no answer within {SECONDS:g} s") from error
-    except OSError as error:
-        raise SecretError(f"{source} {name}: {program} cannot be run: {error.strerror}") from error
-    if done.returncode:
-        said = " ".join(done.stderr.split())[:300] or f"`aws secretsmanager` ended with {done.returncode}"
-        raise SecretError(f"{source} {name} cannot be read: {said}; needed: secretsmanager:GetSecretValue on it")
+        said = run(argv, SECONDS)
+    except NotRun as error:
+        raise Problem(f"{source} {name}: {error}") from error
+    if said.code:
+        why = " ".join(said.lines)[:300] or said.first
+        raise Problem(f"{source} {name} cannot be read: {why}; needed: secretsmanager:GetSecretValue on it")
     try:
-        text = str(json.loads(done.stdout)["SecretString"])
+        text = str(json.loads(said.out)["SecretString"])
     except (ValueError, KeyError, TypeError) as error:
-        raise SecretError(f"{source} {name} holds no text; needed: the secret as text, not binary") from error
+        raise Problem(f"{source} {name} holds no text; needed: the secret as text, not binary") from error
     if text.lstrip().startswith("{"):
         try:
             found = json.loads(text)
@@ -63,8 +55,6 @@ def from_aws(name: str, key: str, region: str, source: str) -> str:
             found = None
         if isinstance(found, dict):
             if not isinstance(found.get(key), str):
-                raise SecretError(
-                    f"{source} {name} is an object with {sorted(found)}; needed: text, or the key {key!r}"
-                )
+                raise Problem(f"{source} {name} is an object with {sorted(found)}; needed: text, or the key {key!r}")
             text = found[key]
     return one_line(text, f"{source} {name}")

@@ -16,7 +16,6 @@ import pwd
 import re
 import shlex
 import stat
-import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -24,6 +23,7 @@ from typing import Any, Callable, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _imds
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 from ansible_collections.pcluster.postboot.plugins.module_utils._sigv4 import Keys, signed
 
 # What an empty write is in the form that Prometheus sends: nothing, compressed by snappy.
@@ -44,10 +44,6 @@ _PROFILE_KEYS = (
     "sso_session",
     "sso_start_url",
 )
-
-
-class CredentialsError(Problem):
-    """What is missing, on one line."""
 
 
 class SilentError(Exception):
@@ -116,20 +112,7 @@ def runs_a_server(unit: str) -> bool:
 
 
 def _shown(unit: str, *properties: str) -> list[str]:
-    try:
-        done = subprocess.run(
-            ["systemctl", "show", unit, *(f"--property={name}" for name in properties)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=30,
-            check=False,
-            env={**os.environ, "LC_ALL": "C"},
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise CredentialsError(f"'systemctl show {unit}' could not be run: {error}") from error
-    return done.stdout.splitlines()
+    return run(["systemctl", "show", unit, *(f"--property={name}" for name in properties)], 30).out.splitlines()
 
 
 def _environment_file(path: str) -> dict[str, str]:
@@ -146,7 +129,7 @@ def _environment_file(path: str) -> dict[str, str]:
 
 
 def look(environment: Environment, profile: str) -> Found:
-    """Return the first place that has credentials; CredentialsError says what all of them lack."""
+    """Return the first place that has credentials; Problem says what all of them lack."""
     if all(environment.get(name) for name in _STATIC) and not profile:
         keys = Keys(*(environment.get(name) for name in (*_STATIC, "AWS_SESSION_TOKEN")))
         return Found("the environment of the service", keys)
@@ -166,9 +149,9 @@ def look(environment: Environment, profile: str) -> Found:
         if found:
             return found
     if profile != "default":
-        raise CredentialsError(f"neither {files[0][0]} nor {files[1][0]} has the profile {profile}")
+        raise Problem(f"neither {files[0][0]} nor {files[1][0]} has the profile {profile}")
     if environment.get("AWS_EC2_METADATA_DISABLED").lower() == "true":
-        raise CredentialsError(f"none in its environment, none in {files[0][0]}, and AWS_EC2_METADATA_DISABLED is true")
+        raise Problem(f"none in its environment, none in {files[0][0]}, and AWS_EC2_METADATA_DISABLED is true")
     try:
         return _of_role(environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT").rstrip("/") or _imds.ADDRESS)
     except _imds.ImdsError as error:
@@ -183,17 +166,17 @@ def _in_file(path: str, section: str) -> Found | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise CredentialsError(f"{path} cannot be read: {error.strerror}") from error
+        raise Problem(f"{path} cannot be read: {error.strerror}") from error
     parser = configparser.RawConfigParser(strict=False)
     try:
         parser.read_string(text)
     except configparser.Error as error:
-        raise CredentialsError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+        raise Problem(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
     if not parser.has_section(section) or not any(parser.has_option(section, key) for key in _PROFILE_KEYS):
         return None
     values = dict(parser.items(section))
     if "aws_secret_access_key" in values and mode & 0o007:
-        raise CredentialsError(f"{path} holds a secret, and its mode is {stat.S_IMODE(mode):04o}; needed: 0640 or less")
+        raise Problem(f"{path} holds a secret, and its mode is {stat.S_IMODE(mode):04o}; needed: 0640 or less")
     names = ("aws_access_key_id", "aws_secret_access_key")
     static = all(values.get(name) for name in names)
     keys = Keys(*(values.get(name, "") for name in (*names, "aws_session_token"))) if static else None
@@ -242,7 +225,7 @@ def as_user(user: str, question: Callable[[], Found]) -> Found:
     if "silent" in answer:
         raise _imds.ImdsError(answer["error"], answer["silent"])
     if "error" in answer:
-        raise CredentialsError(answer["error"])
+        raise Problem(answer["error"])
     return Found(answer["source"], Keys(*answer["keys"]) if answer["keys"] else None)
 
 
@@ -343,7 +326,7 @@ def apply(request: Request) -> Outcome:
             return Outcome(
                 "", [], [], [f"user {request.user} is not there yet: whether it finds credentials shows later"]
             )
-        raise CredentialsError(f"user {request.user} is not there") from error
+        raise Problem(f"user {request.user} is not there") from error
     environment = Environment(unit_environment(request.unit), entry.pw_dir)
     actions: list[str] = []
     warnings: list[str] = []
@@ -355,7 +338,7 @@ def apply(request: Request) -> Outcome:
         found = as_user(request.user, question)
     except _imds.ImdsError as error:
         if not (error.silent and _locked()):
-            raise CredentialsError(_lacking(request, str(error))) from error
+            raise Problem(_lacking(request, str(error))) from error
         actions.append("allowed")
         if request.check:
             found = Found("the role of the instance")
@@ -365,9 +348,9 @@ def apply(request: Request) -> Outcome:
                 found = as_user(request.user, question)
             except _imds.ImdsError as still:
                 although = f", although '{_imds.TOOL} --allow' was run" if still.silent else ""
-                raise CredentialsError(_lacking(request, f"{still}{although}")) from still
-    except CredentialsError as error:
-        raise CredentialsError(_lacking(request, str(error))) from error
+                raise Problem(_lacking(request, f"{still}{although}")) from still
+    except Problem as error:
+        raise Problem(_lacking(request, str(error))) from error
     diff = []
     if found.source.startswith("the role"):
         saved = _imds.save(entry.pw_uid, request.check)
@@ -381,12 +364,10 @@ def apply(request: Request) -> Outcome:
             refused, unclear = refusal(request, found.keys, environment)
         except SilentError as error:
             if runs_a_server(request.unit):
-                raise CredentialsError(
-                    f"{request.needed_for}: {error}; the server that {request.unit} runs stays"
-                ) from error
+                raise Problem(f"{request.needed_for}: {error}; the server that {request.unit} runs stays") from error
             refused, unclear = "", str(error)
         if refused:
-            raise CredentialsError(f"{request.needed_for}: AWS refuses {found.source}: {refused}")
+            raise Problem(f"{request.needed_for}: AWS refuses {found.source}: {refused}")
         if unclear:
             warnings.append(f"{request.needed_for}: whether AWS accepts the credentials is not known: {unclear}")
     return Outcome(found.source, actions, diff, warnings)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import http.client
 import os
 import re
-import subprocess
 import urllib.request
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 
 # Before, slurmctld could crash when asked after a partition had been deleted, and said that nothing is ever allocated.
 SAFE = (25, 11, 5)
@@ -24,10 +24,6 @@ PARTS = ("jobs", "nodes", "partitions", "scheduler")
 USERS = "jobs-users-accts"
 _ANSWER_LIMIT = 64 * 1024
 _LOOK_AT = "see 'systemctl status slurmctld munge' and /var/log/slurmctld.log"
-
-
-class SlurmError(Problem):
-    """Why it is not known where the metrics come from, on one line."""
 
 
 class Request(NamedTuple):
@@ -74,26 +70,11 @@ def read_config(prefix: str, seconds: float) -> dict[str, str]:
     """Ask the controller for its settings."""
     program = os.path.join(prefix, "bin/scontrol")
     path = f"{prefix}/bin:{prefix}/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
-    try:
-        done = subprocess.run(
-            [program, "show", "config"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=seconds,
-            check=False,
-            env={**os.environ, "PATH": path, "LC_ALL": "C"},
-        )
-    except subprocess.TimeoutExpired as error:
-        raise SlurmError(f"'{program} show config' gave no answer within {seconds:g} s; {_LOOK_AT}") from error
-    except OSError as error:
-        raise SlurmError(f"{program} cannot be run: {error.strerror}") from error
-    settings = parse_config(done.stdout)
-    if done.returncode or not version_of(settings.get("slurm_version", "")):
-        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[0]
-        wrong = f"told no SLURM_VERSION, it ended with {done.returncode}: {said}"
-        raise SlurmError(f"'{program} show config' {wrong}; {_LOOK_AT}")
+    said = run([program, "show", "config"], seconds, environment={"PATH": path}, hint=_LOOK_AT)
+    settings = parse_config(said.out)
+    if said.code or not version_of(settings.get("slurm_version", "")):
+        wrong = f"told no SLURM_VERSION, it ended with {said.code}: {said.first}"
+        raise Problem(f"'{said.command}' {wrong}; {_LOOK_AT}")
     return settings
 
 
@@ -145,7 +126,7 @@ def find(request: Request) -> Outcome:
     version = settings["slurm_version"]
     reason = why_not_native(settings, request)
     if reason and request.source == "native":
-        raise SlurmError(f"slurm_exporter_source is native, and that cannot be: {reason}; auto takes the exporter")
+        raise Problem(f"slurm_exporter_source is native, and that cannot be: {reason}; auto takes the exporter")
     if reason and request.source == "auto" and request.exporter_needs:
         source, summary = "none", f"no metrics of Slurm: {reason}; or set {request.exporter_needs} for the exporter"
         targets = []

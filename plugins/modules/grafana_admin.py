@@ -100,15 +100,24 @@ origin:
   sample: kept
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _grafana_admin, _run
+from ansible_collections.pcluster.postboot.plugins.module_utils import _grafana_admin
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Do what is asked for, and return the result."""
+    outcome = _grafana_admin.apply(_grafana_admin.Request(check=module.check_mode, **module.params))
+    return {**outcome._asdict(), "changed": bool(outcome.actions)}
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "path": {"type": "path", "default": "/var/lib/pcluster-postboot/grafana/admin-password"},
             "group": {"type": "str", "default": "grafana"},
             "password": {"type": "str", "default": "", "no_log": True},
@@ -120,16 +129,8 @@ def main() -> None:
             "user": {"type": "str", "default": "admin"},
             "datasource": {"type": "str", "default": ""},
         },
-        supports_check_mode=True,
+        work,
     )
-    _run.heartbeat()
-    try:
-        outcome = _grafana_admin.apply(_grafana_admin.Request(check=module.check_mode, **module.params))
-    except _grafana_admin.AdminError as error:
-        module.fail_json(msg=str(error))
-    except OSError as error:
-        module.fail_json(msg=f"{module.params['path']}: {error}")
-    module.exit_json(changed=bool(outcome.actions), **outcome._asdict())
 
 
 if __name__ == "__main__":

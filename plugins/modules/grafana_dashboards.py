@@ -162,7 +162,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _grafana, _grafana_dashboards, _run, _secret
+from ansible_collections.pcluster.postboot.plugins.module_utils import _grafana, _grafana_dashboards, _secret
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 
 def authorization(params: dict[str, Any]) -> str:
@@ -176,7 +178,7 @@ def authorization(params: dict[str, Any]) -> str:
         return _grafana.basic(params["user"], _secret.from_file(params["password_file"], "dashboards_password_file"))
     token = os.environ.get("GRAFANA_TOKEN", "").strip()
     if not token:
-        raise _secret.SecretError(
+        raise Problem(
             "there is no token; needed: one in the environment variable GRAFANA_TOKEN, dashboards_token_file or "
             "dashboards_token_secret, or a password in dashboards_password_file"
         )
@@ -189,17 +191,52 @@ def dashboard(path: str) -> dict[str, Any]:
         with open(path, encoding="utf-8") as stream:
             found = json.load(stream)
     except (OSError, ValueError) as error:
-        raise _grafana.GrafanaError(f"{path} cannot be read: {error}") from error
+        raise Problem(f"{path} cannot be read: {error}") from error
     if not isinstance(found, dict) or not found.get("uid") or not found.get("title"):
-        raise _grafana.GrafanaError(f"{path} is no dashboard; needed: an object with a uid and a title")
+        raise Problem(f"{path} is no dashboard; needed: an object with a uid and a title")
     return found
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Do what is asked for, and return the result."""
+    params = module.params
+    client = _grafana.Client(params["url"], authorization(params), params["timeout"])
+    if client.plain:
+        module.warn(f"{params['url']} is not encrypted: whoever listens on the way learns the token")
+    given = params["datasource"]
+    source = given and _grafana_dashboards.Source(
+        given["name"],
+        given["uid"],
+        given["url"],
+        given["type"],
+        given["sigv4_region"],
+        given["role_arn"],
+        given["scrape_interval"],
+        given["sigv4_auth"],
+    )
+    request = _grafana_dashboards.Request(
+        [dashboard(path) for path in params["dashboards"]],
+        params["folder"],
+        params["folder_uid"],
+        source or None,
+        module.check_mode,
+    )
+    changes = _grafana_dashboards.Importer(client, request).run()
+    return {
+        "changed": bool(changes),
+        "changes": [f"{change.what} {change.action}" for change in changes],
+        "diff": [
+            {"before_header": change.what, "after_header": change.what, "before": change.before, "after": change.after}
+            for change in changes
+        ],
+    }
 
 
 def main() -> None:
     """Run the module."""
     text = {"type": "str", "default": ""}
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "url": {"type": "str", "required": True},
             # Where secrets are, and not secrets.
             "token_file": {"type": "path", "default": "", "no_log": False},
@@ -225,42 +262,7 @@ def main() -> None:
             },
             "timeout": {"type": "int", "default": 30},
         },
-        supports_check_mode=True,
-    )
-    params = module.params
-    _run.heartbeat()
-    given = params["datasource"]
-    try:
-        client = _grafana.Client(params["url"], authorization(params), params["timeout"])
-        if client.plain:
-            module.warn(f"{params['url']} is not encrypted: whoever listens on the way learns the token")
-        source = given and _grafana_dashboards.Source(
-            given["name"],
-            given["uid"],
-            given["url"],
-            given["type"],
-            given["sigv4_region"],
-            given["role_arn"],
-            given["scrape_interval"],
-            given["sigv4_auth"],
-        )
-        request = _grafana_dashboards.Request(
-            [dashboard(path) for path in params["dashboards"]],
-            params["folder"],
-            params["folder_uid"],
-            source or None,
-            module.check_mode,
-        )
-        changes = _grafana_dashboards.Importer(client, request).run()
-    except (_grafana.GrafanaError, _secret.SecretError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(
-        changed=bool(changes),
-        changes=[f"{change.what} {change.action}" for change in changes],
-        diff=[
-            {"before_header": change.what, "after_header": change.what, "before": change.before, "after": change.after}
-            for change in changes
-        ],
+        work,
     )
 
 

@@ -49,30 +49,33 @@ added:
   sample: [alice]
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _group_members, _run
+from ansible_collections.pcluster.postboot.plugins.module_utils import _group_members
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Do what is asked for, and return the result."""
+    group, users = module.params["group"], module.params["users"]
+    due = _group_members.due(group, users, module.check_mode)
+    if not module.check_mode:
+        _group_members.add(group, due)
+    diff = {"before_header": group, "after_header": group, "before": "", "after": "".join(f"{u}\n" for u in due)}
+    return {"changed": bool(due), "added": due, "diff": diff if due else {}}
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "group": {"type": "str", "required": True},
             "users": {"type": "list", "elements": "str", "required": True},
         },
-        supports_check_mode=True,
+        work,
     )
-    group, users = module.params["group"], module.params["users"]
-    _run.heartbeat()
-    try:
-        due = _group_members.due(group, users, module.check_mode)
-        if not module.check_mode:
-            _group_members.add(group, due)
-    except (_group_members.GroupError, OSError) as error:
-        module.fail_json(msg=str(error))
-    diff = {"before_header": group, "after_header": group, "before": "", "after": "".join(f"{u}\n" for u in due)}
-    module.exit_json(changed=bool(due), added=due, diff=diff if due else {})
 
 
 if __name__ == "__main__":

@@ -104,15 +104,23 @@ summary:
   sample: aws-ofi-nccl 1.21.1 of the EFA installer
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _ofi_plugin, _run
+from ansible_collections.pcluster.postboot.plugins.module_utils import _ofi_plugin
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import frozen, serve
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Do what is asked for, and return the result."""
+    return _ofi_plugin.look(_ofi_plugin.Request(**frozen(module.params)))._asdict()
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "bundled": {"type": "path", "default": "/opt/amazon/ofi-nccl"},
             "minimum": {"type": "str", "required": True},
             "published": {"type": "path", "required": True},
@@ -121,19 +129,8 @@ def main() -> None:
             "buildable": {"type": "bool", "default": True},
             "libraries": {"type": "list", "elements": "path", "default": []},
         },
-        supports_check_mode=True,
+        work,
     )
-    _run.heartbeat()
-    given = {**module.params, "libraries": tuple(module.params["libraries"])}
-    try:
-        outcome = _ofi_plugin.look(_ofi_plugin.Request(**given))
-    except _ofi_plugin.PluginError as error:
-        module.fail_json(msg=str(error))
-    for warning in outcome.warnings:
-        module.warn(warning)
-    result = outcome._asdict()
-    del result["warnings"]
-    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

@@ -84,15 +84,24 @@ actions:
   returned: success
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _imds, _run, _service_credentials
+from ansible_collections.pcluster.postboot.plugins.module_utils import _service_credentials
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Do what is asked for, and return the result."""
+    outcome = _service_credentials.apply(_service_credentials.Request(check=module.check_mode, **module.params))
+    return {**outcome._asdict(), "changed": bool(outcome.actions)}
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "user": {"type": "str", "required": True},
             "unit": {"type": "str", "required": True},
             "needed_for": {"type": "str", "required": True},
@@ -101,16 +110,8 @@ def main() -> None:
             "region": {"type": "str", "default": ""},
             "role_arn": {"type": "str", "default": ""},
         },
-        supports_check_mode=True,
+        work,
     )
-    _run.heartbeat()
-    try:
-        outcome = _service_credentials.apply(_service_credentials.Request(check=module.check_mode, **module.params))
-    except (_service_credentials.CredentialsError, _imds.ImdsError, OSError) as error:
-        module.fail_json(msg=str(error))
-    for warning in outcome.warnings:
-        module.warn(warning)
-    module.exit_json(changed=bool(outcome.actions), source=outcome.source, actions=outcome.actions, diff=outcome.diff)
 
 
 if __name__ == "__main__":

@@ -104,15 +104,23 @@ targets:
   sample: [{targets: ["127.0.0.1:6820"], labels: {job: slurm, __metrics_path__: /metrics/jobs, slurm_part: jobs}}]
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _slurm_metrics
+from ansible_collections.pcluster.postboot.plugins.module_utils import _slurm_metrics
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Do what is asked for, and return the result."""
+    return _slurm_metrics.find(_slurm_metrics.Request(**module.params))._asdict()
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "prefix": {"type": "path", "default": "/opt/slurm"},
             "source": {"type": "str", "choices": ["auto", "native", "exporter"], "default": "auto"},
             "exporter_address": {"type": "str", "default": "127.0.0.1:9341"},
@@ -122,14 +130,8 @@ def main() -> None:
             "address": {"type": "str", "default": "127.0.0.1"},
             "timeout": {"type": "float", "default": 10},
         },
-        supports_check_mode=True,
+        work,
     )
-    _run.heartbeat()
-    try:
-        outcome = _slurm_metrics.find(_slurm_metrics.Request(**module.params))
-    except _slurm_metrics.SlurmError as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(changed=False, **outcome._asdict())
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def test_a_program_that_hangs_is_killed_with_what_it_started(program: Program, t
 
 
 def test_a_program_that_is_not_there_or_cannot_be_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NotRun, match="^the program no-such-program is not there$"):
+    with pytest.raises(NotRun, match=r"^the program no-such-program is not there$"):
         run(["no-such-program"], 10)
     file = tmp_path / "file"
     file.write_text("")

@@ -27,6 +27,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils import (
     _grafana_dashboards,
     _run,
 )
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.modules import grafana_admin, grafana_dashboards
 
 Run = Callable[..., dict[str, Any]]
@@ -190,7 +191,7 @@ def test_a_grafana_with_the_default_password_is_given_another(grafana: Grafana) 
     secret = grafana.password_file.read_text().strip()
     assert secret not in json.dumps(result)
     # And the default one is none any more.
-    with pytest.raises(_grafana_admin.AdminError, match="everybody knows"):
+    with pytest.raises(Problem, match="everybody knows"):
         _grafana_admin.acceptable("admin", "here")
     assert _grafana_admin.accepted(_grafana_admin.Request("", url=grafana.url), secret)
     assert not _grafana_admin.accepted(_grafana_admin.Request("", url=grafana.url), "admin")

@@ -84,7 +84,7 @@ def test_a_group_that_is_not_there(run_module: Run) -> None:
 
 def test_gpasswd_fails(run_module: Run) -> None:
     result = run_module(group_members, {"group": "docker", "users": ["broken"]})
-    assert result["msg"] == "'gpasswd --add broken docker' failed: gpasswd: no way"
+    assert result["msg"] == "'gpasswd --add broken docker' ended with 1: gpasswd: no way"
 
 
 def test_gpasswd_hangs(run_module: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -232,12 +232,12 @@ def test_one_that_hangs_is_not_waited_for(slurm: Controller) -> None:
     (slurm.top / "bin/scontrol").write_text("#!/bin/sh\nexec sleep 30\n")
     message = slurm(timeout=0.2)["msg"]
     assert message.endswith(
-        "gave no answer within 0.2 s; see 'systemctl status slurmctld munge' and /var/log/slurmctld.log"
+        "did not end within 0.2 s; see 'systemctl status slurmctld munge' and /var/log/slurmctld.log"
     )
 
 
 def test_no_slurm(slurm: Controller) -> None:
-    assert slurm(prefix="/nowhere")["msg"] == "/nowhere/bin/scontrol cannot be run: No such file or directory"
+    assert slurm(prefix="/nowhere")["msg"] == "the program /nowhere/bin/scontrol is not there"
 
 
 def test_a_port_is_always_known() -> None:
