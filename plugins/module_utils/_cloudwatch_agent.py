@@ -89,10 +89,10 @@ class Agent:
 
     def _call(self, action: str, path: str) -> None:
         done = _systemd._program(self.program, "-a", action, "-m", "ec2", "-c", f"file:{path}", timeout=TIMEOUT)
-        if done.returncode:
-            lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        if done.code:
+            lines = [line.strip() for line in (done.out + done.err).splitlines() if line.strip()]
             told = re.findall(r"(?:Under path|E!|panic:) .*", "\n".join(lines)) or lines[-1:]
-            said = "; ".join(dict.fromkeys(told)) or f"it ended with {done.returncode} and said nothing"
+            said = "; ".join(dict.fromkeys(told)) or f"it ended with {done.code} and said nothing"
             said = said if len(said) <= 400 else said[:397] + "..."
             raise ConfigError(
                 f"'{os.path.basename(self.program)} -a {action}' failed: {said}; the agent goes on as it was, "

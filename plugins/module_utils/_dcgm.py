@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 import time
 import urllib.parse
 import urllib.request
@@ -21,6 +20,7 @@ from typing import NamedTuple
 from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_engine as engine
 from ansible_collections.pcluster.postboot.plugins.module_utils import _packagerepo, _packages, _run, _systemd
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 
 LEGACY = "datacenter-gpu-manager"  # all of DCGM 3 in one package, which excludes those of DCGM 4
 CORE = f"{LEGACY}-4-core"
@@ -37,10 +37,6 @@ _PARTS = (
     *(f"{kind}{cuda}" for kind in ("cuda", "proprietary-cuda", "multinode-cuda") for cuda in _CUDAS),
     *("config", "cuda-all", "dev", "devel", "multinode", "proprietary"),
 )
-
-
-class DcgmError(Problem):
-    """What is wrong, on one line."""
 
 
 class Request(NamedTuple):
@@ -199,27 +195,13 @@ class Seen(NamedTuple):
 
 def discovered() -> Seen:
     """Ask the host engine for its GPUs."""
-    argv = ["dcgmi", "discovery", "-l"]
-    if not shutil.which(argv[0]):
-        raise DcgmError("the program dcgmi is not there; the component dcgm installs it")
-    try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            timeout=60,
-            check=False,
-            env={**os.environ, "LC_ALL": "C"},
-        )
-    except subprocess.TimeoutExpired as error:
-        raise DcgmError("'dcgmi discovery -l' did not end within 60 s") from error
-    found = re.search(r"^(\d+) GPUs? found", done.stdout, re.MULTILINE)
-    if done.returncode or not found:
-        said = " ".join(done.stdout.split())[-300:] or "it said nothing"
-        raise DcgmError(f"'dcgmi discovery -l' ended with {done.returncode}: {said}")
+    if not shutil.which("dcgmi"):
+        raise Problem("the program dcgmi is not there; the component dcgm installs it")
+    said = run(["dcgmi", "discovery", "-l"], 60, merged=True)
+    found = re.search(r"^(\d+) GPUs? found", said.out, re.MULTILINE)
+    if said.code or not found:
+        why = " ".join(said.out.split())[-300:] or "it said nothing"
+        raise Problem(f"'{said.command}' ended with {said.code}: {why}")
     return Seen(int(found[1]), [])
 
 
@@ -234,7 +216,7 @@ def scraped(url: str) -> Seen:
     try:
         text = _get(url)
     except (OSError, http.client.HTTPException) as error:
-        raise DcgmError(f"{url} gave no metrics: {error}") from error
+        raise Problem(f"{url} gave no metrics: {error}") from error
     samples = re.findall(r'^(DCGM_\w+)\{[^}]*?\bgpu="(\d+)"', text, re.MULTILINE)
     try:
         profiles = bool(_get(urllib.parse.urljoin(url, "/debug/pprof/cmdline")))
@@ -275,9 +257,9 @@ def see(gpus: int, url: str, wait: float) -> Seen:
             if seen.gpus == gpus:
                 return seen
             wrong = f"{who} {seen.gpus} GPU{'' if seen.gpus == 1 else 's'}, and this node has {gpus}"
-        except DcgmError as error:
+        except Problem as error:
             wrong = str(error)
         if time.monotonic() >= deadline:
-            raise DcgmError(f"{wrong}; see {where}")
+            raise Problem(f"{wrong}; see {where}")
         _run.heartbeat()
         time.sleep(1)

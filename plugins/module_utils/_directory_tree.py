@@ -18,6 +18,8 @@ import subprocess
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+
 MOST_LINKS = 40
 MOUNTINFO = "/proc/self/mountinfo"
 # The layout of new files in a directory of Lustre: small files stay on one storage target, large ones lie on all, so
@@ -27,11 +29,7 @@ LFS_TIMEOUT = 60
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class TreeError(Exception):
-    """The tree cannot be made."""
-
-
-class LinkError(TreeError):
+class LinkError(Problem):
     """A link is not followed."""
 
     def __init__(self, path: str, user: str) -> None:
@@ -79,11 +77,11 @@ def wanted(path: str, mode: str, owner: str, group: str, spread: bool = False) -
     """Read one entry of the list."""
     clean = os.path.normpath(path)
     if not path or os.path.isabs(path) or clean.split(os.sep)[0] in ("..", "."):
-        raise TreeError(f"path {path!r} is not below the tree's top; needed: a relative path without '..'")
+        raise Problem(f"path {path!r} is not below the tree's top; needed: a relative path without '..'")
     try:
         number = int(str(mode), 8)
     except ValueError as error:
-        raise TreeError(f"mode {mode!r} of {path} is no octal number in quotes, such as '0755'") from error
+        raise Problem(f"mode {mode!r} of {path} is no octal number in quotes, such as '0755'") from error
     return Wanted(clean, number, _uid(owner, path), _gid(group, path), spread)
 
 
@@ -93,7 +91,7 @@ def _uid(name: str, path: str) -> int:
     except KeyError as error:
         if name.isdigit():
             return int(name)
-        raise TreeError(f"owner {name!r} of {path} is no user of this node") from error
+        raise Problem(f"owner {name!r} of {path} is no user of this node") from error
 
 
 def _gid(name: str, path: str) -> int:
@@ -102,7 +100,7 @@ def _gid(name: str, path: str) -> int:
     except KeyError as error:
         if name.isdigit():
             return int(name)
-        raise TreeError(f"group {name!r} of {path} is no group of this node") from error
+        raise Problem(f"group {name!r} of {path} is no group of this node") from error
 
 
 def _user(uid: int) -> str:
@@ -134,7 +132,7 @@ def require_mount(path: str, mounts: str = "/proc/self/mounts") -> None:
     """Fail unless the path is a mount point now."""
     with open(mounts, encoding="utf-8", errors="surrogateescape") as handle:
         if os.path.normpath(path) not in mount_points(handle.read()):
-            raise TreeError(
+            raise Problem(
                 f"{path} is no mount point at this moment: nothing is written to the disk underneath; mount it first"
             )
 
@@ -224,7 +222,7 @@ def apply(top: str, directories: Sequence[Wanted], enforce: bool, check: bool, u
         try:
             start = stack.enter_context(opened(os.path.abspath(top), tree.trust))
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise TreeError(f"{top} is no directory: it has to be there before its tree is") from error
+            raise Problem(f"{top} is no directory: it has to be there before its tree is") from error
         tree.judge(top, os.fstat(start))
         for one in sorted(directories, key=lambda entry: entry.path.split(os.sep)):
             tree.go(one, start)
@@ -251,10 +249,10 @@ class _Tree:
                 self.result.links.append(str(error))
         except FileNotFoundError as error:
             if not self.check or above not in self.result.created:
-                raise TreeError(f"the directory above {path} is not there: put it into the list") from error
+                raise Problem(f"the directory above {path} is not there: put it into the list") from error
             self._note(self.result.created, one, "absent")
         except NotADirectoryError as error:
-            raise TreeError(
+            raise Problem(
                 f"{os.path.dirname(path)} is no directory: move it away, or take {one.path} out of the list"
             ) from error
 
@@ -276,12 +274,12 @@ class _Tree:
             if error.errno not in (errno.ELOOP, errno.ENOTDIR):
                 raise
             if not _target(name, parent, self.trust):
-                raise TreeError(f"{path} is no directory: move it away, or take {one.path} out of the list") from error
+                raise Problem(f"{path} is no directory: move it away, or take {one.path} out of the list") from error
             try:
                 with opened(name, self.trust, parent):
                     pass
             except OSError as lost:
-                raise TreeError(
+                raise Problem(
                     f"{path} is a link that leads to no directory ({lost.strerror}): repair or remove it"
                 ) from lost
             yield None
@@ -315,10 +313,10 @@ class _Tree:
         try:
             made = os.open(name, _DIRECTORY, dir_fd=parent)
         except OSError as error:
-            raise TreeError(f"{path} was taken away while it was made ({error.strerror}): see who can") from error
+            raise Problem(f"{path} was taken away while it was made ({error.strerror}): see who can") from error
         try:
             if os.fstat(made).st_uid != os.geteuid():
-                raise TreeError(
+                raise Problem(
                     f"{path} is not root's, who has just made it: somebody has put another in its place, "
                     "or the file system takes root for another user (root_squash)"
                 )

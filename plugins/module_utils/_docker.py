@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_config as config
 from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_engine as engine
-from ansible_collections.pcluster.postboot.plugins.module_utils._docker_config import DockerError
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 
 class Request(NamedTuple):
@@ -102,7 +102,7 @@ def _install(request: Request, now: engine.Running | None, program: str | None) 
         line = f"Docker was left as it is ({install.why}): {why}"
         return engine.Install(False, line), [line]
     if install.in_the_way and not request.replace:
-        raise DockerError(
+        raise Problem(
             f"{install.why}; in the way of {request.packages[0]}: {', '.join(install.in_the_way)}; remove them, or set "
             "docker_replace to true, which does"
         )

@@ -11,12 +11,13 @@ import json
 import os
 import re
 import shlex
+import shutil
 import stat
-import subprocess
 import tempfile
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 from ansible_collections.pcluster.postboot.plugins.module_utils._node_storage import parse_mounts
 
 DEFAULT_ROOT = "/var/lib/docker"
@@ -29,10 +30,6 @@ _NETWORK_TYPES = {
     *("lustre", "nfs", "nfs4", "efs", "cifs", "smb3", "beegfs", "weka", "wekafs", "gpfs", "ceph", "glusterfs"),
     *("autofs", "afs", "9p"),
 }
-
-
-class DockerError(Problem):
-    """What is wrong, on one line."""
 
 
 class Root(NamedTuple):
@@ -58,16 +55,16 @@ def read(path: str) -> tuple[str, dict[str, Any]]:
     except FileNotFoundError:
         return "", {}
     except UnicodeDecodeError as error:
-        raise DockerError(f"{path} is not UTF-8 text ({error.reason}); correct it, or move it away") from error
+        raise Problem(f"{path} is not UTF-8 text ({error.reason}); correct it, or move it away") from error
     if not text.strip():
         return text, {}
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}: {error.msg}"
-        raise DockerError(f"{path} is no valid JSON ({where}); correct it, or move it away") from error
+        raise Problem(f"{path} is no valid JSON ({where}); correct it, or move it away") from error
     if not isinstance(found, dict):
-        raise DockerError(f"{path} holds {json.dumps(found)[:40]}, needed is an object in braces; move it away")
+        raise Problem(f"{path} holds {json.dumps(found)[:40]}, needed is an object in braces; move it away")
     return text, found
 
 
@@ -107,7 +104,7 @@ def choose_root(wanted: str, settings: dict[str, Any], there: dict[str, Any], pa
     if "data-root" in settings:
         value = settings["data-root"]
         if wanted not in ("", AUTO) and value != wanted:
-            raise DockerError(
+            raise Problem(
                 f"docker_data_root is {wanted}, and data-root in docker_daemon_config is {value}; set only one of them"
             )
         wanted, name = value or "", "data-root in docker_daemon_config"
@@ -122,7 +119,7 @@ def choose_root(wanted: str, settings: dict[str, Any], there: dict[str, Any], pa
     else:
         name = "docker_data_root"
     if not isinstance(wanted, str) or not os.path.isabs(wanted):
-        raise DockerError(f"{name} is {wanted!r}; needed is an absolute path, empty, or {AUTO}")
+        raise Problem(f"{name} is {wanted!r}; needed is an absolute path, empty, or {AUTO}")
     return Root(wanted, name, wanted != found)
 
 
@@ -167,7 +164,7 @@ def require_local(root: Root, scratch: str | None, shared: dict[str, str]) -> No
 def _require_local(path: str, subject: str, scratch: str | None, shared: dict[str, str]) -> None:
     point, kind = file_system(path, shared)
     if is_shared(kind):
-        raise DockerError(
+        raise Problem(
             f"{subject}, on {kind} (mounted at {point}), where Docker's storage does not work; needed is a disk of "
             f"this node's own: set docker_data_root, for example to {scratch or '/scratch'}/docker"
         )
@@ -183,7 +180,7 @@ def require_scratch(root: Root, scratch: str | None, dropin: str | None) -> None
     except FileNotFoundError:
         return
     if f"RequiresMountsFor={root.path}" in was:
-        raise DockerError(
+        raise Problem(
             f"Docker's data is in {root.path}, on a scratch disk that is not mounted now (see 'journalctl -u "
             "setup-ephemeral'); mount it, or set docker_data_root to where the data shall be, such as "
             f"{DEFAULT_ROOT}"
@@ -212,24 +209,6 @@ def text_of(config: dict[str, Any]) -> str:
     return json.dumps(config, indent=4, ensure_ascii=False) + "\n"
 
 
-def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a program, and have what it writes, errors too, as its output."""
-    try:
-        return subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            timeout=TIMEOUT,
-            check=False,
-            env={**os.environ, "LC_ALL": "C"},
-        )
-    except subprocess.TimeoutExpired as error:
-        raise DockerError(f"'{argv[0]}' did not end within {TIMEOUT} s; see what it waits for") from error
-
-
 def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
@@ -251,8 +230,10 @@ def unit_flags(unit: str = "docker.service") -> Flags:
     """Return what Docker's unit gives dockerd. Amazon Linux has some of its flags in /etc/sysconfig/docker."""
     argv = ["systemctl", "show", "--property=ExecStart,Environment,EnvironmentFiles", unit]
     try:
-        shown = _run(argv).stdout
-    except FileNotFoundError:
+        shown = run(argv, TIMEOUT, hint="see what it waits for").out
+    except NotRun:
+        if shutil.which(argv[0]):
+            raise
         return Flags()
     command = re.search(r"^ExecStart=.*? argv\[\]=(.*?) ; ", shown, re.MULTILINE)
     if not command:
@@ -284,16 +265,16 @@ def validate(dockerd: str, config: dict[str, Any], path: str) -> None:
         candidate = os.path.join(folder, os.path.basename(path))
         with open(candidate, "w", encoding="utf-8") as stream:
             stream.write(text_of(config))
-        done = _run([dockerd, *flags.words, "--validate", "--config-file", candidate])
-    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-    if done.returncode == 0 or any("unknown flag: --validate" in line for line in lines):
+        argv = [dockerd, *flags.words, "--validate", "--config-file", candidate]
+        said = run(argv, TIMEOUT, merged=True, hint="see what it waits for")
+    if said.code == 0 or any("unknown flag: --validate" in line for line in said.lines):
         return
-    said = (lines or [f"exit status {done.returncode}"])[-1].replace(candidate, path)
-    said = said.replace(f"unable to configure the Docker daemon with file {path}: ", "")
-    if "as a flag" in said:
-        said += f"; its flags are in {' and '.join(('docker.service', *flags.files))}"
-    raise DockerError(
-        f"dockerd would not take {path} as it is to be: {said}; correct docker_daemon_config, where null takes a key "
+    why = said.last.replace(candidate, path)
+    why = why.replace(f"unable to configure the Docker daemon with file {path}: ", "")
+    if "as a flag" in why:
+        why += f"; its flags are in {' and '.join(('docker.service', *flags.files))}"
+    raise Problem(
+        f"dockerd would not take {path} as it is to be: {why}; correct docker_daemon_config, where null takes a key "
         "away"
     )
 

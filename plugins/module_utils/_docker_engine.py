@@ -9,11 +9,11 @@ import json
 import os
 import re
 import socket
-import subprocess
 import time
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _node_software, _systemd
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 
 # Packages that bring dockerd, whoever made them.
 ENGINES = ("docker-ce", "docker.io", "docker", "moby-engine")
@@ -88,10 +88,9 @@ def _dpkg_packages(names: set[str]) -> Packages:
 
 def _output(argv: list[str]) -> str | None:
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        return run(argv, 60).out
+    except NotRun:
         return None
-    return done.stdout
 
 
 def packages(manager: str, names: set[str]) -> Packages:

@@ -7,12 +7,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import time
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _node_hardware, _run
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 from ansible_collections.pcluster.postboot.plugins.module_utils._node_tree import Tree
 
 FI_INFO = "/opt/amazon/efa/bin/fi_info"
@@ -46,10 +46,6 @@ DEVICES = {
     "trn2.48xlarge": 16,
     "trn2u.48xlarge": 16,
 }
-
-
-class EfaError(Problem):
-    """What is wrong, on one line."""
 
 
 class Request(NamedTuple):
@@ -126,25 +122,12 @@ def domains(text: str) -> list[str]:
 
 def ask() -> tuple[list[str], str]:
     """Return the devices that fi_info lists, and what it said where it lists none."""
-    environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
     try:
-        done = subprocess.run(
-            [FI_INFO, *QUESTION],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=TIMEOUT,
-            check=False,
-            env=environment,
-        )
-    except subprocess.TimeoutExpired:
-        return [], f"it did not end within {TIMEOUT} s"
-    except OSError as error:
+        said = run([FI_INFO, *QUESTION], TIMEOUT, only=True)
+    except NotRun as error:
         return [], str(error)
-    found = domains(done.stdout) if done.returncode == 0 else []
-    said = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-    return found, "" if found else (said[0] if said else f"it ended with {done.returncode} and said nothing")
+    found = domains(said.out) if said.code == 0 else []
+    return found, "" if found else said.first
 
 
 def hardware() -> tuple[list[str], int]:
@@ -157,12 +140,9 @@ def reboot_needed() -> str:
     """Return why this node has to be rebooted, or nothing."""
     loaded, there = _line(SYS_VERSION), ""
     try:
-        done = subprocess.run(
-            ["modinfo", "-F", "version", "efa"], capture_output=True, text=True, timeout=TIMEOUT, check=False
-        )
-        there = done.stdout.strip() if done.returncode == 0 else ""
-    except (OSError, subprocess.TimeoutExpired):
-        pass  # no modinfo, no version to compare with
+        there = run(["modinfo", "-F", "version", "efa"], TIMEOUT).output().strip()
+    except Problem:
+        pass  # no modinfo or no such module: no version to compare with
     if loaded and there and loaded != there:
         return f"version {loaded} of EFA's kernel module is loaded, and {there} is installed"
     record = read_record()
@@ -176,7 +156,7 @@ def check(request: Request) -> Outcome:
     on_pci = hardware()[1]
     expected = request.devices or DEVICES.get(request.instance_type, 0) or on_pci
     if not request.minimal and not os.path.exists(FI_INFO):
-        raise EfaError(
+        raise Problem(
             f"{FI_INFO} is not there; needed is EFA's software"
             + (
                 f": {request.pending}"
@@ -197,7 +177,7 @@ def check(request: Request) -> Outcome:
         time.sleep(min(PAUSE, left))
     reboot = reboot_needed()
     if not found or (expected and len(found) != expected):
-        raise EfaError(_what_is_wrong(request, found, said, expected, reboot))
+        raise Problem(_what_is_wrong(request, found, said, expected, reboot))
     summary = f"{len(found)} EFA device{'' if len(found) == 1 else 's'}"
     return Outcome(found, expected, reboot, summary + (", reboot needed" if reboot else ""))
 

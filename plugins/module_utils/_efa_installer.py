@@ -23,7 +23,9 @@ from typing import IO, NamedTuple
 from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_engine as engine
 from ansible_collections.pcluster.postboot.plugins.module_utils import _efa, _openpgp, _run, _run_holds
 from ansible_collections.pcluster.postboot.plugins.module_utils import _efa_signature as signature
-from ansible_collections.pcluster.postboot.plugins.module_utils._efa import EfaError, Record
+from ansible_collections.pcluster.postboot.plugins.module_utils._efa import Record
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 
 INSTALLED = "/opt/amazon/efa_installed_packages"
 UNKNOWN = "unknown"
@@ -45,14 +47,6 @@ _OTHERS = (r"^E: ", r"^dpkg(-deb)?: error", r"^Error! ", r"nothing provides|conf
 _TELLS = re.compile(r"error|fail|unsupported|cannot|could not|not supported|no space left", re.IGNORECASE)
 # The installer asks for kernel-devel of the kernels that are there, and dnf finds nothing that is held.
 _HEADERS = ("kernel*-devel*", "kernel*-headers*")
-
-
-class InstallerError(EfaError):
-    """What is wrong, on one line, and the last lines of the installer's log."""
-
-    def __init__(self, message: str, log: list[str] | None = None) -> None:
-        super().__init__(message)
-        self.log = log or []
 
 
 class Request(NamedTuple):
@@ -142,15 +136,9 @@ def in_use(request: Request) -> str:
         return ""
     held = f"EFA {request.version} is not installed now"
     try:
-        done = subprocess.run(
-            list(request.busy), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        jobs = run(request.busy, 20).output().split()
+    except Problem as error:
         return f"{held}: whether a job runs here could not be told ({error}); the next run does it"
-    if done.returncode:
-        said = (done.stderr.strip() or f"it ended with {done.returncode}").splitlines()[0]
-        return f"{held}: '{request.busy[0]}' could not tell whether a job runs here ({said}); the next run does it"
-    jobs = done.stdout.split()
     if not jobs:
         return ""
     more = f" and {len(jobs) - 5} more" if len(jobs) > 5 else ""
@@ -187,10 +175,10 @@ class _Job(NamedTuple):
             if time.monotonic() >= self.deadline:
                 self._stop(process)
                 lines = self.said(start)[-LINES:]
-                raise InstallerError(
+                raise Problem(
                     f"{os.path.basename(argv[0])} had not ended after {self.request.timeout} s (efa_timeout) and was "
                     f"stopped; its last line is {(lines or [''])[-1].strip()!r}, its log {LOG}; the next run goes on",
-                    lines,
+                    log=lines,
                 )
 
     @staticmethod
@@ -225,7 +213,7 @@ def _package_lock(request: Request) -> Iterator[int]:
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     holder = os.pread(handle, 100, 0).decode("ascii", "replace").strip() or "an unknown process"
-                    raise InstallerError(
+                    raise Problem(
                         f"{path} is held for {request.lock_timeout} s (efa_lock_timeout) by {holder}, or by what it "
                         "has started: an installation is under way; run again when it has ended"
                     ) from None
@@ -281,11 +269,11 @@ def _unpack(job: _Job, source: str) -> str:
     os.makedirs(TREE, mode=0o700)
     code, lines = job.follow(["tar", "--extract", "--no-same-owner", "--file", source, "--directory", TREE])
     if code:
-        raise InstallerError(f"{source} cannot be unpacked in {TREE}: {(lines or ['tar said nothing'])[0]}", lines)
+        raise Problem(f"{source} cannot be unpacked in {TREE}: {(lines or ['tar said nothing'])[0]}", log=lines)
     for folder in (TREE, *(os.path.join(TREE, name) for name in sorted(os.listdir(TREE)))):
         if os.path.isfile(os.path.join(folder, SCRIPT)):
             return folder
-    raise InstallerError(f"{source} holds no {SCRIPT}; needed is AWS's installer of EFA {job.request.version}")
+    raise Problem(f"{source} holds no {SCRIPT}; needed is AWS's installer of EFA {job.request.version}")
 
 
 def _why(lines: list[str]) -> str:
@@ -309,16 +297,16 @@ def _run_installer(job: _Job, folder: str) -> list[str]:
             job.follow(["apt-get", "-q", "update"])
             code, lines = job.follow(argv, folder)
     if code:
-        raise InstallerError(f"{SCRIPT} ended with {code}: {_why(lines)}; its log is {LOG}", lines)
+        raise Problem(f"{SCRIPT} ended with {code}: {_why(lines)}; its log is {LOG}", log=lines)
     have = installed_version()
     if have != request.version:
-        raise InstallerError(
+        raise Problem(
             f"{SCRIPT} reports success, but {INSTALLED} names version {have or 'none'}, needed is {request.version}; "
             f"does efa_sha256 belong to efa_version? Its log is {LOG}",
-            lines,
+            log=lines,
         )
     if "--minimal" not in request.options and not os.path.exists(_efa.FI_INFO):
-        raise InstallerError(f"{SCRIPT} reports success, but {_efa.FI_INFO} is not there; its log is {LOG}", lines)
+        raise Problem(f"{SCRIPT} reports success, but {_efa.FI_INFO} is not there; its log is {LOG}", log=lines)
     return job.said(start)
 
 
@@ -326,7 +314,7 @@ def _install(request: Request, interrupted: bool) -> tuple[bool, list[str]]:
     """Verify, unpack and run the installer; return whether it asks for a reboot, and warnings."""
     source = request.source or ""
     if not os.path.isfile(source):
-        raise InstallerError(f"source: {source or 'nothing'} is not there; download it first")
+        raise Problem(f"source: {source or 'nothing'} is not there; download it first")
     key = signature.key(request.trust) if request.verify or "--check-signatures" in request.options else b""
     warnings = signature.verify(request.trust, source, key) if request.verify else []
     os.makedirs(os.path.dirname(LOG), mode=0o755, exist_ok=True)
@@ -362,7 +350,7 @@ def _summary(version: str, origin: str, request: Request) -> str:
 def apply(request: Request) -> Outcome:
     """Look, and with state `present` act, unless a job that may use EFA runs on this node."""
     if not _VERSION.fullmatch(request.version):
-        raise InstallerError(f"efa_version is {request.version!r}; needed is a whole version such as 1.50.0")
+        raise Problem(f"efa_version is {request.version!r}; needed is a whole version such as 1.50.0")
     record = _efa.read_record()
     found = plan(request, installed_version(), record)
     pending = in_use(request) if found.due else ""

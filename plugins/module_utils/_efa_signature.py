@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import os
 import shutil
-import subprocess
 import tempfile
 import time
 from typing import NamedTuple
@@ -16,7 +15,8 @@ from typing import NamedTuple
 from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_fetch as fetch
 from ansible_collections.pcluster.postboot.plugins.module_utils import _openpgp
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import Artifact, Settings, public
-from ansible_collections.pcluster.postboot.plugins.module_utils._efa import EfaError
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, Said, run
 
 LARGEST = 64 * 1024
 TIMEOUT = 300
@@ -57,7 +57,7 @@ def _fetch(url: str, sha256: str, what: str, trust: Trust) -> bytes:
                 time.sleep(min(settings.backoff * 2**attempt, fetch.LONGEST_PAUSE))
     if not trust.upstream:
         failures.append("upstream: not allowed (common_upstream is false)")
-    raise EfaError(
+    raise Problem(
         f"no source delivered EFA's {what} {public(url)}: {'; '.join(failures)}; put it into the mirror beside "
         "the installer, or set efa_verify_signature to false, which leaves the sha256 alone"
     )
@@ -66,17 +66,17 @@ def _fetch(url: str, sha256: str, what: str, trust: Trust) -> bytes:
 def key(trust: Trust) -> bytes:
     """Return the publisher's key in binary form; refuse any that was not named."""
     if not trust.key_fingerprints:
-        raise EfaError("efa_key_fingerprints is empty; without one any key would be believed")
+        raise Problem("efa_key_fingerprints is empty; without one any key would be believed")
     data = _fetch(trust.key_url, trust.key_sha256, "key", trust)
     try:
         allowed = [_openpgp.normalized(text) for text in trust.key_fingerprints]
         found = _openpgp.fingerprints(data)
         binary = _openpgp.dearmor(data)
     except _openpgp.BadKey as error:
-        raise EfaError(f"EFA's key {public(trust.key_url)} cannot be used: {error}") from error
+        raise Problem(f"EFA's key {public(trust.key_url)} cannot be used: {error}") from error
     strange = [fingerprint for fingerprint in found if fingerprint not in allowed]
     if strange:
-        raise EfaError(
+        raise Problem(
             f"EFA's key {public(trust.key_url)} is {', '.join(strange)}, needed is {' or '.join(allowed)}; nothing "
             "was installed. If AWS has changed its key, compare with its documentation and set efa_key_fingerprints"
         )
@@ -89,7 +89,7 @@ def _verifier(folder: str, keyring: str) -> list[str]:
         return ["gpgv", "--homedir", folder, "--keyring", keyring, "--status-fd", "1"]
     program = next((name for name in ("gpg", "gpg2") if shutil.which(name)), "")
     if not program:
-        raise EfaError(
+        raise Problem(
             "neither gpgv nor gpg is there to verify EFA's signature; install gpgv (Ubuntu), gnupg2 (RHEL, Rocky) or "
             "gnupg2-minimal (Amazon Linux), or set efa_verify_signature to false, which leaves the sha256 alone"
         )
@@ -107,24 +107,15 @@ def verify(trust: Trust, source: str, key_data: bytes) -> list[str]:
                 stream.write(data)
         argv = [*_verifier(folder, os.path.join(folder, "key.gpg")), os.path.join(folder, "signature"), source]
         try:
-            done = subprocess.run(
-                argv,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=TIMEOUT,
-                check=False,
-                env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "HOME": folder},
-            )
-        except subprocess.TimeoutExpired as error:
-            raise EfaError(f"{argv[0]} did not verify EFA's signature within {TIMEOUT} s") from error
-    return _judge(done, [_openpgp.normalized(text) for text in trust.key_fingerprints], trust, source)
+            said = run(argv, TIMEOUT, environment={"HOME": folder}, only=True)
+        except NotRun as error:
+            raise Problem(f"EFA's signature is not verified: {error}") from error
+    return _judge(said, [_openpgp.normalized(text) for text in trust.key_fingerprints], trust, source)
 
 
-def _judge(done: subprocess.CompletedProcess[str], allowed: list[str], trust: Trust, source: str) -> list[str]:
+def _judge(said: Said, allowed: list[str], trust: Trust, source: str) -> list[str]:
     """Read what gpgv or gpg says for programs: their exit status does not tell who has signed."""
-    status = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("[GNUPG:] ")]
+    status = [line.split()[1:] for line in said.out.splitlines() if line.startswith("[GNUPG:] ")]
     words = {line[0] for line in status if line}
     # The last word is the primary key, also where a subkey has signed.
     valid = any(line[0] == "VALIDSIG" and line[-1] in allowed for line in status if line)
@@ -137,9 +128,9 @@ def _judge(done: subprocess.CompletedProcess[str], allowed: list[str], trust: Tr
     elif signers and not valid:
         why = f"it was made with the key {signers[-1]}, needed is {' or '.join(allowed)}"
     else:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        why = lines[-1] if lines else f"the verification ended with {done.returncode}"
-    raise EfaError(
+        lines = [line.strip() for line in said.err.splitlines() if line.strip()]
+        why = lines[-1] if lines else f"the verification ended with {said.code}"
+    raise Problem(
         f"EFA's signature {public(trust.signature_url)} does not verify {source}: {why}; nothing was installed. "
         "Compare efa_version and efa_sha256 with what AWS publishes"
     )

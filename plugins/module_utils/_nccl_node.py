@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from typing import NamedTuple
 from ansible_collections.pcluster.postboot.plugins.module_utils import _ofi_plugin
 from ansible_collections.pcluster.postboot.plugins.module_utils import _validated_files as validated
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 
 ETC = "/etc"
 # The linker takes the first directory that has a library, and these files in their order: before the one with which the
@@ -34,10 +34,6 @@ _ASK = (
     "import ctypes, sys; found = ctypes.c_int(); "
     "print(ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(found)) or found.value)"
 )
-
-
-class NcclError(Problem):
-    """What is wrong, on one line."""
 
 
 class Request(NamedTuple):
@@ -69,10 +65,10 @@ def _refuse_unreadable(environment: Mapping[str, str]) -> None:
     """Refuse what NCCL would read as something else."""
     for name, value in environment.items():
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-            raise NcclError(f"nccl_environment has {name!r}; needed is the name of a variable, such as NCCL_DEBUG")
+            raise Problem(f"nccl_environment has {name!r}; needed is the name of a variable, such as NCCL_DEBUG")
         if "\n" in value or len(value.encode()) > LONGEST:
             told = f"{value[:40]!r}{'…' if len(value) > 40 else ''}"
-            raise NcclError(f"nccl_environment[{name}] is {told}; needed is one line of {LONGEST} bytes at most")
+            raise Problem(f"nccl_environment[{name}] is {told}; needed is one line of {LONGEST} bytes at most")
 
 
 def _read(path: str) -> str:
@@ -131,36 +127,14 @@ def _libraries(folders: list[str]) -> dict[str, str]:
     return found
 
 
-def _done(argv: list[str], environment: Mapping[str, str], late: str) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end. What hangs ends with the words that are given."""
-    try:
-        return subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=TIMEOUT,
-            check=False,
-            env=environment,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise NcclError(late) from error
-
-
 def _ldconfig(argument: str) -> str:
     program = shutil.which("ldconfig", path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]))
     if program is None:
-        raise NcclError("ldconfig is not in /sbin, /usr/sbin or PATH; needed is the one of the C library")
-    late = (
-        f"ldconfig {argument} did not end within {TIMEOUT} s; needed: file systems that answer, where "
-        f"{os.path.join(ETC, os.path.dirname(LINKER))} names folders of theirs"
-    )
-    done = _done([program, argument], {**os.environ, "LC_ALL": "C"}, late)
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise NcclError(f"ldconfig ended with {done.returncode}: {said}")
-    return done.stdout
+        raise Problem("ldconfig is not in /sbin, /usr/sbin or PATH; needed is the one of the C library")
+    folders = os.path.join(ETC, os.path.dirname(LINKER))
+    return run(
+        [program, argument], TIMEOUT, hint=f"needed: file systems that answer, where {folders} names folders of theirs"
+    ).output()
 
 
 def _strays(wanted: Mapping[str, str]) -> list[str]:
@@ -180,13 +154,14 @@ def _strays(wanted: Mapping[str, str]) -> list[str]:
 
 def _loaded_version() -> str:
     """Return the version of the NCCL that a program without any settings loads."""
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("LD_")}
-    late = f"{LIBRARY} did not load within {TIMEOUT} s; look at the shared file system"
-    done = _done([sys.executable, "-I", "-c", _ASK, LIBRARY], clean, late)
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
-        raise NcclError(f"{LIBRARY} does not load on this node: {said}")
-    number = int(done.stdout)
+    try:
+        # Without LD_LIBRARY_PATH and LD_PRELOAD of this process.
+        said = run([sys.executable, "-I", "-c", _ASK, LIBRARY], TIMEOUT, only=True)
+    except NotRun as error:
+        raise Problem(f"{LIBRARY} did not load within {TIMEOUT} s; look at the shared file system") from error
+    if said.code:
+        raise Problem(f"{LIBRARY} does not load on this node: {said.last}")
+    number = int(said.out)
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
@@ -211,9 +186,7 @@ def _files(request: Request) -> tuple[validated.Request, list[str]]:
 def _require_library(request: Request) -> None:
     path = os.path.join(request.home, "lib", LIBRARY)
     if not os.path.exists(path):
-        raise NcclError(
-            f"{path} is not there; needed is the NCCL that the node which builds publishes: run there first"
-        )
+        raise Problem(f"{path} is not there; needed is the NCCL that the node which builds publishes: run there first")
 
 
 def _refresh(wanted: Mapping[str, str]) -> None:
@@ -221,7 +194,7 @@ def _refresh(wanted: Mapping[str, str]) -> None:
     _ldconfig("-X")
     strays = _strays(wanted)
     if strays:
-        raise NcclError(
+        raise Problem(
             f"after ldconfig, {' and '.join(strays)}; needed is {' and '.join(wanted.values())}: look for what comes "
             f"before {os.path.join(ETC, LINKER)}"
         )
@@ -243,7 +216,7 @@ def apply(request: Request) -> Outcome:
         _refresh(libraries)
     library = _loaded_version()
     if request.version and library != request.version:
-        raise NcclError(
+        raise Problem(
             f"programs of this node load NCCL {library} from {request.home}, and nccl_version is {request.version}; "
             "needed is one nccl_version for all nodes of the cluster"
         )

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from typing import Any, NamedTuple
 
@@ -15,16 +14,13 @@ from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_c
 from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_engine as engine
 from ansible_collections.pcluster.postboot.plugins.module_utils import _packages, _run, _systemd
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 
 PROGRAM = "nvidia-ctk"
 SECONDS: float = 120  # within which a program has to end
 REFRESH = ("nvidia-cdi-refresh.service", "nvidia-cdi-refresh.path")
 _MODE = re.compile(r'^\s*mode\s*=\s*"([^"]*)"', re.MULTILINE)
 _SECTION = re.compile(r"^\s*\[nvidia-container-runtime\]\s*$(.*?)(?=^\s*\[|\Z)", re.MULTILINE | re.DOTALL)
-
-
-class ToolkitError(Problem):
-    """What is wrong, on one line."""
 
 
 class Request(NamedTuple):
@@ -59,25 +55,12 @@ class Outcome(NamedTuple):
 
 
 def _ctk(*arguments: str) -> str:
-    try:
-        done = subprocess.run(
-            [PROGRAM, *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=SECONDS,
-            check=False,
-            env={**os.environ, "LC_ALL": "C"},
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ToolkitError(f"'{PROGRAM} {' '.join(arguments)}' did not end within {SECONDS:g} s") from error
-    if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or f"it ended with {done.returncode}").splitlines()
+    said = run([PROGRAM, *arguments], SECONDS)
+    if said.code:
         # A Go program that panics tells what was wrong first, and then where.
-        line = next((line for line in said if line.startswith("panic:")), said[-1])
-        raise ToolkitError(f"'{PROGRAM} {' '.join(arguments)}' failed: {line}")
-    return done.stdout
+        line = next((line for line in said.lines if line.startswith("panic:")), said.last)
+        raise Problem(f"'{said.command}' failed: {line}")
+    return said.out
 
 
 def version() -> str:
@@ -115,7 +98,7 @@ def _set_mode(request: Request) -> list[dict[str, str]]:
     # It takes an absent file for its defaults.
     after = _ctk("config", f"--config-file={path}", "--set", f"nvidia-container-runtime.mode={request.mode}")
     if mode_of(after) != request.mode:
-        raise ToolkitError(f"{PROGRAM} did not take the mode {request.mode!r}; see nvidia_container_toolkit_mode")
+        raise Problem(f"{PROGRAM} did not take the mode {request.mode!r}; see nvidia_container_toolkit_mode")
     if not request.check:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         _run.write_atomically(path, after, 0o644)
@@ -172,10 +155,7 @@ def _offered(request: Request, renews: bool) -> tuple[list[str], bool]:
         return found, False
     if not request.check:
         argv, look = ["systemctl", "start", REFRESH[0]], f"see 'nvidia-smi' and 'systemctl status {REFRESH[0]}'"
-        try:
-            subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise ToolkitError(f"'{' '.join(argv)}' did not end within {SECONDS:g} s; {look}") from error
+        run(argv, SECONDS, hint=look)
         found = devices()
         if not found:
             raise _systemd.UnitError(
@@ -191,7 +171,7 @@ def apply(request: Request) -> Outcome:
     if not shutil.which(PROGRAM):
         if request.check:  # a task before this one would have brought it
             return Outcome(True, [], "", [], False, False, "", "", [])
-        raise ToolkitError(f"the program {PROGRAM} is not there; install nvidia-container-toolkit first")
+        raise Problem(f"the program {PROGRAM} is not there; install nvidia-container-toolkit first")
     diff, actions, renews = _refresh(request)
     found, renewed = _offered(request, renews)
     diff += _set_mode(request)

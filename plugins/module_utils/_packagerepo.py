@@ -9,7 +9,6 @@ import http.client
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 import time
 import urllib.error
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 from ansible_collections.pcluster.postboot.plugins.module_utils import _openpgp
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import mirrored, public
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 
 # Where the system begins. Tests put a folder here; what the files say stays the same.
 ROOT = "/"
@@ -40,10 +40,6 @@ _UNSAFE = (
     "pkg_gpgcheck",
     "localpkg_gpgcheck",
 )
-
-
-class RepositoryError(Problem):
-    """What is wrong, on one line."""
 
 
 class Request(NamedTuple):
@@ -100,49 +96,45 @@ def at(path: str) -> str:
 def validate(request: Request) -> list[str]:
     """Refuse what cannot be meant; return the fingerprints in one spelling."""
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", request.name, re.ASCII):
-        raise RepositoryError(f"name: {request.name!r} cannot name a file; expected letters, digits, '.', '_' and '-'")
+        raise Problem(f"name: {request.name!r} cannot name a file; expected letters, digits, '.', '_' and '-'")
     if request.state == "absent":
         return []
     for key in ("url", "key_url"):
         value = getattr(request, key)
         if not value:
-            raise RepositoryError(
-                f"{key}: it is missing; a repository that is present needs url, key_url and key_fingerprints"
-            )
+            raise Problem(f"{key}: it is missing; a repository that is present needs url, key_url and key_fingerprints")
         if re.search(r"\s", value) or not re.match(r"(https?|file)://", value):
-            raise RepositoryError(f"{key}: {public(value)!r} is no http, https or file URL")
+            raise Problem(f"{key}: {public(value)!r} is no http, https or file URL")
         if "@" in urlsplit(value).netloc:
-            raise RepositoryError(
+            raise Problem(
                 f"{key}: it holds a password, which would stand in a file that everybody may read; leave it out"
             )
     if request.format == "apt" and not request.suites:
-        raise RepositoryError("suites: apt needs at least one, such as noble, or '/' for a repository without suites")
+        raise Problem("suites: apt needs at least one, such as noble, or '/' for a repository without suites")
     flat = [suite for suite in request.suites if suite.endswith("/")]
     if request.format == "apt" and (
         len(flat) not in (0, len(request.suites)) or bool(flat) == bool(request.components)
     ):
-        raise RepositoryError(
+        raise Problem(
             f"components: found {list(request.components)} with suites {list(request.suites)}; "
             "a suite that ends in '/' has none, and any other needs at least one"
         )
     for word in (*request.suites, *request.components, *request.architectures):
         if not re.fullmatch(r"[\w./:+~$()-]+", word, re.ASCII):
-            raise RepositoryError(f"suites, components, architectures: {word!r} is not one word")
+            raise Problem(f"suites, components, architectures: {word!r} is not one word")
     for key in request.options or {}:
         if key.lower() in _OURS[request.format]:
-            raise RepositoryError(f"options: {key!r} has an argument of its own; use that")
+            raise Problem(f"options: {key!r} has an argument of its own; use that")
         if key.lower() in _UNSAFE or not re.fullmatch(r"[A-Za-z][\w-]*", key, re.ASCII):
-            raise RepositoryError(
-                f"options: {key!r} is refused: it is no option's name, or would let unsigned packages in"
-            )
+            raise Problem(f"options: {key!r} is refused: it is no option's name, or would let unsigned packages in")
     if request.description and "\n" in request.description.strip():
-        raise RepositoryError("description: it must be one line")
+        raise Problem("description: it must be one line")
     if not request.key_fingerprints:
-        raise RepositoryError("key_fingerprints: at least one is needed; without it any key would be believed")
+        raise Problem("key_fingerprints: at least one is needed; without it any key would be believed")
     try:
         return [_openpgp.normalized(text) for text in request.key_fingerprints]
     except _openpgp.BadKey as error:
-        raise RepositoryError(f"key_fingerprints: {error}") from error
+        raise Problem(f"key_fingerprints: {error}") from error
 
 
 def through_mirror(url: str, mirrors: tuple[str, ...]) -> str:
@@ -162,7 +154,7 @@ def _option(value: Any, kind: str) -> str:
         return " ".join(_option(part, kind) for part in value)
     text = str(value).strip()
     if "\n" in text:
-        raise RepositoryError(f"options: {text.splitlines()[0]!r}… must be one line")
+        raise Problem(f"options: {text.splitlines()[0]!r}… must be one line")
     return text
 
 
@@ -250,11 +242,9 @@ def download(url: str) -> bytes:
             reason = str(error) or type(error).__name__
         else:
             if len(data) > _LARGEST_KEY:
-                raise RepositoryError(
-                    f"key_url: {public(url)} holds more than {_LARGEST_KEY} bytes, a key was expected"
-                )
+                raise Problem(f"key_url: {public(url)} holds more than {_LARGEST_KEY} bytes, a key was expected")
             return data
-    raise RepositoryError(f"key_url: {public(url)} gave no key: {reason}; if the node has no way there, set a mirror")
+    raise Problem(f"key_url: {public(url)} gave no key: {reason}; if the node has no way there, set a mirror")
 
 
 def _known_key(path: str, allowed: list[str]) -> tuple[bytes, list[str]]:
@@ -283,10 +273,10 @@ def _fetch_key(request: Request, allowed: list[str]) -> tuple[bytes, list[str]]:
         found = _openpgp.fingerprints(data)
         key = _as_read(data, request.format)
     except _openpgp.BadKey as error:
-        raise RepositoryError(f"key_url: {public(url)} cannot be used: {error}") from error
+        raise Problem(f"key_url: {public(url)} cannot be used: {error}") from error
     strange = [fingerprint for fingerprint in found if fingerprint not in allowed]
     if strange:
-        raise RepositoryError(
+        raise Problem(
             f"key_url: {public(url)} holds the key {', '.join(strange)}, needed is {' or '.join(allowed)}; it was not "
             "installed. If the repository changed its key, check that with its owner and set key_fingerprints"
         )
@@ -297,10 +287,10 @@ def _renew_key(request: Request, path: str, allowed: list[str], complaint: str) 
     """Put the key in place anew whose expiry its owner has extended; raise the complaint where that is no remedy."""
     try:
         key, _found = _fetch_key(request, allowed)
-    except RepositoryError as error:
-        raise RepositoryError(f"{complaint}; its key could not be fetched anew: {error}") from error
+    except Problem as error:
+        raise Problem(f"{complaint}; its key could not be fetched anew: {error}") from error
     if key == _read(path):
-        raise RepositoryError(f"{complaint}; its key was fetched anew, and is the same")
+        raise Problem(f"{complaint}; its key was fetched anew, and is the same")
     _write(path, key)
     # dnf never reads a key again whose id it has in this keyring.
     for ring in glob.glob(at(f"/var/cache/dnf/{glob.escape(request.name)}-*/pubring")):
@@ -374,36 +364,22 @@ def apt_list_name(url: str) -> str:
 
 
 def _run(argv: list[str], lock_timeout: int) -> str:
-    environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
     deadline = time.monotonic() + lock_timeout
     while True:
-        try:
-            done = subprocess.run(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                encoding="utf-8",
-                errors="replace",
-                timeout=lock_timeout + 300,
-                check=False,
-                env=environment,
-            )
-        except FileNotFoundError as error:
-            raise RepositoryError(f"the program {argv[0]} is not there: check 'format'") from error
-        except subprocess.TimeoutExpired as error:
-            raise RepositoryError(f"'{argv[0]}' did not end within {lock_timeout + 300} s") from error
+        if not shutil.which(argv[0]):
+            raise Problem(f"the program {argv[0]} is not there: check 'format'")
+        said = run(argv, lock_timeout + 300, environment={"DEBIAN_FRONTEND": "noninteractive"}, merged=True)
         # A component that is not there is nothing but a warning to apt, and nothing would ever be installed from it.
-        misspelt = re.search(r"^.*doesn't have the component.*$", done.stdout, re.MULTILINE)
+        misspelt = re.search(r"^.*doesn't have the component.*$", said.out, re.MULTILINE)
         if misspelt:
             return misspelt[0]
-        if done.returncode == 0:
+        if said.code == 0:
             return ""
-        locked = re.search(r"Could not get lock|Unable to (lock|acquire)", done.stdout)
+        locked = re.search(r"Could not get lock|Unable to (lock|acquire)", said.out)
         if locked and time.monotonic() < deadline:
             time.sleep(min(5.0, _PAUSE * 2))
             continue
-        return _complaint(done.stdout) or f"exit status {done.returncode}"
+        return _complaint(said.out) or f"exit status {said.code}"
 
 
 def _complaint(output: str) -> str:
@@ -448,7 +424,7 @@ def refresh(request: Request, text: str) -> None:
             ]
         complaint = _run(argv, request.lock_timeout)
     if complaint:
-        raise RepositoryError(f"url: {argv[0]} cannot use {request.name}: {complaint}; it was not added")
+        raise Problem(f"url: {argv[0]} cannot use {request.name}: {complaint}; it was not added")
 
 
 def _diff(path: str, before: str, after: str) -> dict[str, str]:
@@ -522,7 +498,7 @@ def apply(request: Request) -> Outcome:
     if (refresh_due or (reads and request.refresh == "always")) and not request.check:
         try:
             refresh(request, text)
-        except RepositoryError as error:
+        except Problem as error:
             if fetched or not re.search(r"gpg|signature|EXPKEYSIG", str(error), re.IGNORECASE):
                 raise
             _renew_key(request, places.key, allowed, str(error))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
+import shutil
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_engine as engine
 from ansible_collections.pcluster.postboot.plugins.module_utils import _node_software, _run, _run_holds
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import Said, run
 
 RECORDS = "packages"  # below _run.STATE_DIR
 SECONDS: float = 3600  # within which a program has to end, beside the time for which it waits for others
@@ -28,10 +29,6 @@ _NO_MATCH = re.compile(r"(no|unable to find a) match", re.IGNORECASE)
 _LACKING = "unable to locate|no installation candidate|not installable|nothing provides|(no|unable to find a) match"
 # What apt and dnf say when what they know of their repositories may be too old, or not there.
 _STALE = re.compile(f"{_LACKING}|unable to fetch|held broken|not found|404", re.IGNORECASE)
-
-
-class PackagesError(Problem):
-    """What is wrong, on one line."""
 
 
 class Request(NamedTuple):
@@ -168,44 +165,28 @@ def plan(request: Request, found: engine.Packages, record: Record | None) -> Pla
     return Plan(True, [], bool(half), target, "installed", why, bool(off), stays=stays)
 
 
-def _run_tool(argv: Sequence[str], request: Request) -> subprocess.CompletedProcess[str]:
+def _run_tool(argv: Sequence[str], request: Request) -> Said:
     """Run apt, dpkg or dnf, again and again while another one is at work."""
     # needrestart would restart services, slurmd among them, under whatever runs in them.
-    quiet = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C", "NEEDRESTART_SUSPEND": "1"}
+    quiet = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1"}
+    stopped = "see with 'ps -ef' which package's script it waited for, and run this again"
     deadline, limit = time.monotonic() + request.lock_timeout, request.lock_timeout + SECONDS
     while True:
-        try:
-            done = subprocess.run(
-                list(argv),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=limit,
-                check=False,
-                env={**os.environ, **quiet},
-            )
-        except subprocess.TimeoutExpired as error:
-            raise PackagesError(
-                f"'{argv[0]}' did not end within {limit:g} s, and was stopped; see with 'ps -ef' which package's "
-                "script it waited for, and run this again"
-            ) from error
-        except FileNotFoundError as error:
-            raise PackagesError(f"the program {argv[0]} is not there; is manager {request.manager!r} right?") from error
-        if not done.returncode or not _BUSY.search(done.stderr) or time.monotonic() >= deadline:
-            return done
+        if not shutil.which(argv[0]):
+            raise Problem(f"the program {argv[0]} is not there; is manager {request.manager!r} right?")
+        said = run(argv, limit, environment=quiet, hint=stopped)
+        if not said.code or not _BUSY.search(said.err) or time.monotonic() >= deadline:
+            return said
         _run.heartbeat()
         time.sleep(5)
 
 
-def _said(done: subprocess.CompletedProcess[str]) -> str:
+def _why(said: Said) -> str:
     """Return what was wrong, in apt's, dpkg's or dnf's own words."""
-    lines = [
-        line.strip() for line in done.stderr.splitlines() if line.strip() and not re.match(r"W:|warning", line, re.I)
-    ]
+    lines = [line.strip() for line in said.err.splitlines() if line.strip() and not re.match(r"W:|warning", line, re.I)]
     # Of packages that cannot be had, apt tells on standard output, in lines that are indented.
-    lines = [line.strip() for line in done.stdout.splitlines() if re.search(r"^ .*(Depends|Conflicts):", line)] + lines
-    text = " ".join(lines) or f"it ended with {done.returncode} and said nothing"
+    lines = [line.strip() for line in said.out.splitlines() if re.search(r"^ .*(Depends|Conflicts):", line)] + lines
+    text = " ".join(lines) or f"it ended with {said.code} and said nothing"
     text = text if len(text) <= 500 else text[:497] + "..."
     if re.search(_LACKING, text, re.IGNORECASE):
         text += "; enable the repository that has it (on RHEL and Rocky some packages are in EPEL only)"
@@ -215,7 +196,7 @@ def _said(done: subprocess.CompletedProcess[str]) -> str:
 def _listed(request: Request, target: str) -> dict[str, str]:
     """Return the wanted version of each package as apt wants it: with its epoch, such as `1:`, and its own revision."""
     versions: dict[str, list[str]] = {}
-    listing = _run_tool(["apt-cache", "madison", *request.packages], request).stdout
+    listing = _run_tool(["apt-cache", "madison", *request.packages], request).out
     for line in listing.splitlines():
         name, version = (part.strip() for part in [*line.split("|"), ""][:2])
         if not target or engine.matches(version.rpartition(":")[2], target):
@@ -236,7 +217,7 @@ def _newest(request: Request) -> str:
         return _node_software.upstream(_listed(request, target).get(lead, ""))
     spec = f"{lead}-{target}.*" if target else lead
     argv = ["dnf", "-q", "repoquery", "--latest-limit=1", "--queryformat=%{version}", spec]
-    return "".join(_run_tool(argv, request).stdout.split()[-1:])
+    return "".join(_run_tool(argv, request).out.split()[-1:])
 
 
 def _specs(request: Request, target: str, longer: bool = False) -> list[str]:
@@ -279,15 +260,15 @@ def _unhold(request: Request, installed: dict[str, str]) -> None:
     if request.manager == "dnf":
         _run_holds.DnfHolds().release(request.packages)
         return
-    done = _run_tool(["apt-mark", "unhold", *names], request)
-    if done.returncode:
-        raise PackagesError(f"{' '.join(names)} cannot be released from their hold: {_said(done)}")
+    said = _run_tool(["apt-mark", "unhold", *names], request)
+    if said.code:
+        raise Problem(f"{' '.join(names)} cannot be released from their hold: {_why(said)}")
 
 
 def _install(request: Request, decided: Plan, found: engine.Packages) -> None:
     absent = [path for path in request.files if not os.path.exists(path)]
     if absent:
-        raise PackagesError(f"files: {', '.join(absent)} is not there; download it first")
+        raise Problem(f"files: {', '.join(absent)} is not there; download it first")
     _note(request, Record(decided.version, False))
     if decided.interrupted:
         # Not judged by its exit status: what it cannot finish, the installation that follows replaces or names.
@@ -303,30 +284,28 @@ def _install(request: Request, decided: Plan, found: engine.Packages) -> None:
 def _perform(request: Request, decided: Plan, leaving: Sequence[str] = ()) -> None:
     """Install, or only download; once more with fresh lists where old ones may be why it failed."""
     argv = _commands(request, decided, leaving)
-    done = _run_tool(argv, request)
-    if done.returncode and _STALE.search(done.stdout + done.stderr):
+    said = _run_tool(argv, request)
+    if said.code and _STALE.search(said.out + said.err):
         if request.manager == "apt":
             _run_tool(["apt-get", "-q", "-o", f"DPkg::Lock::Timeout={request.lock_timeout}", "update"], request)
             argv = _commands(request, decided, leaving)
         else:
             argv.insert(1, "--refresh")
-        done = _run_tool(argv, request)
-        if done.returncode and request.manager == "dnf" and _NO_MATCH.search(done.stderr):
+        said = _run_tool(argv, request)
+        if said.code and request.manager == "dnf" and _NO_MATCH.search(said.err):
             # To dnf 4.8.4 is not 4.8.4.3955; apt is told what is listed.
             longer = _run_tool(_commands(request, decided, leaving, longer=True), request)
-            done = done if longer.returncode else longer
-    if done.returncode:
-        raise PackagesError(f"{argv[0]} could not install {' '.join(_specs(request, decided.version))}: {_said(done)}")
+            said = said if longer.code else longer
+    if said.code:
+        raise Problem(f"{argv[0]} could not install {' '.join(_specs(request, decided.version))}: {_why(said)}")
 
 
 def _remove(request: Request, leaving: Sequence[str]) -> None:
     """Remove packages that cannot stay, and nothing else: what depends on them makes it fail."""
     argv = ["dpkg", "--remove"] if request.manager == "apt" else ["rpm", "--erase"]
-    done = _run_tool([*argv, *leaving], request)
-    if done.returncode:
-        raise PackagesError(
-            f"{' '.join(leaving)} cannot be removed, so {request.packages[0]} cannot come: {_said(done)}"
-        )
+    said = _run_tool([*argv, *leaving], request)
+    if said.code:
+        raise Problem(f"{' '.join(leaving)} cannot be removed, so {request.packages[0]} cannot come: {_why(said)}")
 
 
 def _lines(versions: dict[str, str], names: Sequence[str]) -> str:
@@ -336,7 +315,7 @@ def _lines(versions: dict[str, str], names: Sequence[str]) -> str:
 def apply(request: Request) -> Outcome:
     """Look, and with state `present` act."""
     if not request.packages:
-        raise PackagesError("packages: none is named; needed: at least one, the first of which tells the version")
+        raise Problem("packages: none is named; needed: at least one, the first of which tells the version")
     found = engine.packages(request.manager, {*request.packages, *request.replaces})
     leaving = [name for name in request.replaces if name in found.installed]
     interrupted = request.manager == "apt" and bool(engine.dpkg_unfiled())
@@ -364,7 +343,7 @@ def apply(request: Request) -> Outcome:
             target = decided.version
             wrong = [n for n in request.packages if n not in after or (target and not engine.matches(after[n], target))]
             if wrong:
-                raise PackagesError(
+                raise Problem(
                     f"{request.manager} reports success, but {', '.join(wrong)} is not there in version {target}"
                 )
             decided = decided._replace(version=after[request.packages[0]])

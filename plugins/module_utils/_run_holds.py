@@ -12,12 +12,13 @@ import contextlib
 import fnmatch
 import json
 import os
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _run
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 
 Runner = Callable[[Sequence[str], str], "tuple[int, str, str]"]
 
@@ -27,7 +28,7 @@ _DNF_KEYS = ("excludepkgs", "exclude")
 _LOCK_WORDS = ("lock", "another process")
 
 
-class HoldError(Exception):
+class HoldError(Problem):
     """Packages could not be held or released."""
 
 
@@ -38,18 +39,10 @@ class BusyError(HoldError):
 def run_command(command: Sequence[str], text: str) -> tuple[int, str, str]:
     """Run a command in the C locale, with text on its standard input."""
     try:
-        done = subprocess.run(
-            list(command),
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-            env={**os.environ, "LC_ALL": "C"},
-        )
-    except subprocess.TimeoutExpired as error:
-        raise HoldError(f"'{' '.join(command[:2])}' did not end within {SECONDS:g} s; see what it waits for") from error
-    return done.returncode, done.stdout, done.stderr
+        said = run(command, SECONDS, text=text, hint="see what it waits for")
+    except NotRun as error:
+        raise HoldError(str(error)) from error
+    return said.code, said.out, said.err
 
 
 def matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:

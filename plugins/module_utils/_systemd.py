@@ -15,12 +15,14 @@ import pwd
 import re
 import shutil
 import stat
-import subprocess
 import tempfile
 import time
 import urllib.parse
 import urllib.request
 from typing import NamedTuple
+
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, Said, run
 
 RUNNING = "/run/systemd/system"
 SYSUSERS = "/etc/sysusers.d"
@@ -71,11 +73,11 @@ _EXIT_STATUS = {
 }
 
 
-class UnitError(Exception):
+class UnitError(Problem):
     """What is wrong on one line, with the unit's last journal lines where they help."""
 
     def __init__(self, message: str, journal: list[str] | None = None) -> None:
-        super().__init__(" ".join(message.split()))
+        super().__init__(message, journal=journal or [])
         self.journal = journal or []
 
 
@@ -119,38 +121,25 @@ def running() -> bool:
     return os.path.isdir(RUNNING)
 
 
-def _program(*argv: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "LC_ALL": "C", "SYSTEMD_PAGER": "", "SYSTEMD_COLORS": "0"}
+def _program(*argv: str, timeout: float = 60) -> Said:
     try:
-        return subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=timeout,
-            check=False,
-            env=environment,
-        )
-    except FileNotFoundError as error:
-        raise UnitError(f"the program {argv[0]} is not there: this module needs systemd") from error
-    except subprocess.TimeoutExpired as error:
-        raise UnitError(f"'{' '.join(argv)}' did not end within {timeout:g} s") from error
+        return run(argv, timeout, environment={"SYSTEMD_PAGER": "", "SYSTEMD_COLORS": "0"})
+    except NotRun as error:
+        raise UnitError(str(error)) from error
 
 
 def _systemctl(*argv: str, timeout: float = 60) -> str:
-    done = _program("systemctl", *argv, timeout=timeout)
-    if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
-        raise UnitError(f"'systemctl {' '.join(argv)}' failed: {said[0]}")
-    return done.stdout
+    said = _program("systemctl", *argv, timeout=timeout)
+    if said.code:
+        raise UnitError(f"'{said.command}' failed: {said.first}")
+    return said.out
 
 
 def status_of(name: str) -> dict[str, str]:
     """Return the unit's properties; without a running systemd, only what its files tell."""
     if not running():
         # is-enabled says "disabled" with exit status 1, and "not-found" or nothing with 1 or 4.
-        words = _program("systemctl", "is-enabled", name).stdout.split()
+        words = _program("systemctl", "is-enabled", name).out.split()
         return {"UnitFileState": words[-1] if words and words[-1] != "not-found" else ""}
     text = _systemctl("show", name, "--property=" + ",".join(_PROPERTIES))
     return dict(line.partition("=")[::2] for line in text.splitlines() if "=" in line)
@@ -162,7 +151,7 @@ def journal_of(name: str, lines: int = 20) -> list[str]:
         done = _program("journalctl", "--unit", name, "--lines", str(lines), "--no-pager", "--output", "short-iso")
     except UnitError:
         return []
-    return [line for line in done.stdout.splitlines() if not line.startswith("-- ")]
+    return [line for line in done.out.splitlines() if not line.startswith("-- ")]
 
 
 def changed_at(path: str) -> float:
@@ -286,7 +275,7 @@ def _provide(request: Request, actions: list[str], diff: list[dict[str, str]]) -
             done = _program(*program, path)
             left = lacking(content)
             if left:
-                said = (done.stderr.strip() or f"it ended with {done.returncode}").splitlines()[-1]
+                said = done.last
                 raise UnitError(f"'{' '.join(program)} {path}' did not provide {', '.join(left)}: {said}")
 
 
@@ -380,7 +369,7 @@ def _verify(request: Request, status: dict[str, str], files: dict[str, str | Non
         beside = [name for name, content in (request.companions or {}).items() if content is not None]
         own = [request.name, *(name for name in beside if "/" not in name)]
         done = _program("systemd-analyze", "--man=no", "verify", *(os.path.join(folder, name) for name in own))
-    output = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    output = [line for line in (done.out + done.err).splitlines() if line.strip()]
     output = [line.replace(f"{folder}/", "") for line in output]
     name = f"(?:{'|'.join(map(re.escape, own))})"
     # What a package's own unit is told of is not this step's affair; only our drop-ins are.
@@ -390,8 +379,8 @@ def _verify(request: Request, status: dict[str, str], files: dict[str, str | Non
     if request.check:
         # On a fresh host the program and the units it needs come with tasks that check mode only foretells.
         complaints = [line for line in complaints if not re.search(r"not executable|not found|No such file", line)]
-    elif done.returncode and not output:
-        complaints = [f"{request.name}: systemd-analyze verify ended with {done.returncode}"]
+    elif done.code and not output:
+        complaints = [f"{request.name}: systemd-analyze verify ended with {done.code}"]
     if complaints:
         more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
         raise UnitError(f"unit: systemd would not take it as it is: {complaints[0]}{more}")
@@ -533,10 +522,10 @@ def _in_use(request: Request) -> str:
         done = _program(*request.busy, timeout=20)
     except UnitError as error:
         return f"{held}: {error}; the next run does it"
-    if done.returncode:
-        said = (done.stderr.strip() or f"it ended with {done.returncode}").splitlines()[0]
+    if done.code:
+        said = (done.err.strip() or f"it ended with {done.code}").splitlines()[0]
         return f"{held}: '{request.busy[0]}' could not tell whether it is in use ({said}); the next run does it"
-    users = done.stdout.split()
+    users = done.out.split()
     if not users:
         return ""
     more = f" and {len(users) - 5} more" if len(users) > 5 else ""

@@ -12,12 +12,12 @@ import pwd
 import re
 import shutil
 import stat
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, Said, run
 
 TIMEOUT = 60
 _SUFFIX = ".postboot"
@@ -164,11 +164,11 @@ def _lay_out(request: Request, removed: Sequence[str], folder: str) -> None:
                 os.symlink(os.path.join(there, name), os.path.join(folder, own))
 
 
-def _complaint(done: subprocess.CompletedProcess[str], request: Request, folder: str) -> str:
+def _complaint(done: Said, request: Request, folder: str) -> str:
     """Say what the program did not like, with the files where the user knows them and what they were made from."""
-    text = done.stderr if done.stderr.strip() else done.stdout
+    text = done.err if done.err.strip() else done.out
     lines = [line.strip() for line in text.splitlines() if line.strip() and not re.match(r"\s*WARN", line)]
-    said = " ".join(lines) or f"{request.validate[0]} ended with {done.returncode} and said nothing"
+    said = " ".join(lines) or f"{request.validate[0]} ended with {done.code} and said nothing"
     said = re.sub(r"^FAILED:\s*", "", said)
     blamed = [wanted.source for wanted in request.files if wanted.source and f"{folder}/{wanted.path}" in said]
     said = said.replace(f"{folder}/", os.path.join(request.path, "")).replace(folder, request.path)
@@ -191,21 +191,11 @@ def _validate(request: Request, removed: Sequence[str]) -> bool:
         _lay_out(request, removed, folder)
         argv = [word.replace("%s", folder) for word in request.validate]
         try:
-            done = subprocess.run(
-                argv,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=TIMEOUT,
-                check=False,
-                cwd=folder,
-                env={**os.environ, "LC_ALL": "C"},
-            )
-        except subprocess.TimeoutExpired as error:
-            raise FilesError(f"validate: {argv[0]} did not end within {TIMEOUT} s") from error
-        if done.returncode:
-            raise FilesError(_complaint(done, request, folder))
+            said = run(argv, TIMEOUT, cwd=folder)
+        except NotRun as error:
+            raise FilesError(f"validate: {error}") from error
+        if said.code:
+            raise FilesError(_complaint(said, request, folder))
     return True
 
 

@@ -71,31 +71,33 @@ summary:
   sample: 8 GPUs
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _dcgm, _run
+from ansible_collections.pcluster.postboot.plugins.module_utils import _dcgm
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Do what is asked for, and return the result."""
+    params = module.params
+    seen = _dcgm.see(params["gpus"], params["url"], params["wait"])
+    missing = [name for name in params["counters"] if name not in seen.metrics]
+    return {"metrics": seen.metrics, "missing": missing, "summary": _dcgm.summary(seen, params["counters"])}
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "gpus": {"type": "int", "required": True},
             "url": {"type": "str", "default": ""},
             "counters": {"type": "list", "elements": "str", "default": []},
             "wait": {"type": "float", "default": 15},
         },
-        supports_check_mode=True,
+        work,
     )
-    _run.heartbeat()
-    params = module.params
-    try:
-        seen = _dcgm.see(params["gpus"], params["url"], params["wait"])
-    except _dcgm.DcgmError as error:
-        module.fail_json(msg=str(error))
-    missing = [name for name in params["counters"] if name not in seen.metrics]
-    summary = _dcgm.summary(seen, params["counters"])
-    module.exit_json(changed=False, metrics=seen.metrics, missing=missing, summary=summary)
 
 
 if __name__ == "__main__":

@@ -135,15 +135,23 @@ summary:
   sample: DCGM 4.6.0, the node had it
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _dcgm, _run, _systemd
+from ansible_collections.pcluster.postboot.plugins.module_utils import _dcgm
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import frozen, serve
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Do what is asked for, and return the result."""
+    return _dcgm.plan(_dcgm.Request(**frozen(module.params)))._asdict()
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "manager": {"type": "str", "choices": ["apt", "dnf"], "required": True},
             "component": {"type": "str", "choices": ["dcgm", "exporter"], "default": "dcgm"},
             "version": {"type": "str", "default": ""},
@@ -157,15 +165,8 @@ def main() -> None:
             "url": {"type": "str", "required": True},
             "mirrors": {"type": "list", "elements": "str", "default": []},
         },
-        supports_check_mode=True,
+        work,
     )
-    _run.heartbeat()
-    given = {**module.params, "mirrors": tuple(module.params["mirrors"])}
-    try:
-        outcome = _dcgm.plan(_dcgm.Request(**given))
-    except (OSError, _systemd.UnitError) as error:
-        module.fail_json(msg=f"DCGM: {error}")
-    module.exit_json(changed=False, **outcome._asdict())
 
 
 if __name__ == "__main__":

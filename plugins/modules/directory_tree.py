@@ -97,16 +97,45 @@ left:
   returned: success
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _directory_tree as tree
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Do what is asked for, and return the result."""
+    params = module.params
+    if params["mount"]:
+        tree.require_mount(params["mount"])
+    names = ("path", "mode", "owner", "group", "spread")
+    wanted = [tree.wanted(*(d[name] for name in names)) for d in params["directories"]]
+    result = tree.apply(params["path"], wanted, params["enforce"], module.check_mode, params["trusted_users"])
+    warnings = [*result.links, *result.narrow]
+    if result.open:
+        warnings.append(
+            f"users can replace what lies in {', '.join(result.open)}; "
+            "needed: root as the owner, and mode +t where all may write"
+        )
+    counts = [(len(result.created), "made"), (len(result.corrected), "corrected"), (len(result.left), "left as found")]
+    diff = {"before": "\n".join([*result.before, ""]), "after": "\n".join([*result.after, ""])}
+    return {
+        "changed": result.changed,
+        "created": result.created,
+        "corrected": result.corrected,
+        "left": result.left,
+        "msg": ", ".join(f"{n} {what}" for n, what in counts if n) or "everything is there",
+        "diff": diff if result.changed else {},
+        "warnings": warnings,
+    }
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "path": {"type": "path", "required": True},
             "mount": {"type": "path"},
             "directories": {
@@ -124,37 +153,7 @@ def main() -> None:
             "trusted_users": {"type": "list", "elements": "str", "default": []},
             "enforce": {"type": "bool", "default": False},
         },
-        supports_check_mode=True,
-    )
-    params = module.params
-    _run.heartbeat()
-    try:
-        if params["mount"]:
-            tree.require_mount(params["mount"])
-        names = ("path", "mode", "owner", "group", "spread")
-        wanted = [tree.wanted(*(d[name] for name in names)) for d in params["directories"]]
-        users = params["trusted_users"]
-        result = tree.apply(params["path"], wanted, params["enforce"], module.check_mode, users)
-    except (OSError, tree.TreeError) as error:
-        module.fail_json(msg=str(error))
-    for sentence in (*result.links, *result.narrow):
-        module.warn(sentence)
-    if result.open:
-        module.warn(
-            f"users can replace what lies in {', '.join(result.open)}; "
-            "needed: root as the owner, and mode +t where all may write"
-        )
-    diff = (
-        {"before": "\n".join([*result.before, ""]), "after": "\n".join([*result.after, ""])} if result.changed else {}
-    )
-    counts = [(len(result.created), "made"), (len(result.corrected), "corrected"), (len(result.left), "left as found")]
-    module.exit_json(
-        changed=result.changed,
-        created=result.created,
-        corrected=result.corrected,
-        left=result.left,
-        msg=", ".join(f"{n} {what}" for n, what in counts if n) or "everything is there",
-        diff=diff,
+        work,
     )
 
 

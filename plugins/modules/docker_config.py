@@ -182,14 +182,20 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _docker, _docker_config, _run
+from ansible_collections.pcluster.postboot.plugins.module_utils import _docker
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import frozen, serve
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Do what is asked for, and return the result."""
+    return _docker.apply(_docker.Request(check=module.check_mode, **frozen(module.params)))._asdict()
 
 
 def main() -> None:
     """Run the module."""
     words = {"type": "list", "elements": "str", "default": []}
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "path": {"type": "path", "default": "/etc/docker/daemon.json"},
             "settings": {"type": "dict", "default": {}},
             "data_root": {"type": "str", "default": ""},
@@ -206,23 +212,8 @@ def main() -> None:
             "replace": {"type": "bool", "default": False},
             "restart": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
         },
-        supports_check_mode=True,
+        work,
     )
-    given: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in module.params.items()
-    }
-    _run.heartbeat()
-    try:
-        outcome = _docker.apply(_docker.Request(check=module.check_mode, **given))
-    except _docker_config.DockerError as error:
-        module.fail_json(msg=str(error))
-    except OSError as error:
-        module.fail_json(msg=f"{given['path']}: {error}")
-    for warning in outcome.warnings:
-        module.warn(warning)
-    result = outcome._asdict()
-    del result["warnings"]
-    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -74,31 +74,33 @@ summary:
   sample: 32 EFA devices
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _efa, _run
+from ansible_collections.pcluster.postboot.plugins.module_utils import _efa
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Do what is asked for, and return the result."""
+    outcome = _efa.check(_efa.Request(**module.params))
+    warnings = [f"{outcome.reboot}; reboot this node once no job runs on it"] if outcome.reboot else []
+    return {**outcome._asdict(), "warnings": warnings}
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "instance_type": {"type": "str", "default": ""},
             "devices": {"type": "int", "default": 0},
             "wait": {"type": "float", "default": 15},
             "minimal": {"type": "bool", "default": False},
             "pending": {"type": "str", "default": ""},
         },
-        supports_check_mode=True,
+        work,
     )
-    _run.heartbeat()
-    try:
-        outcome = _efa.check(_efa.Request(**module.params))
-    except _efa.EfaError as error:
-        module.fail_json(msg=str(error))
-    if outcome.reboot:
-        module.warn(f"{outcome.reboot}; reboot this node once no job runs on it")
-    module.exit_json(changed=False, **outcome._asdict())
 
 
 if __name__ == "__main__":

@@ -182,15 +182,27 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _efa, _efa_installer, _run, _run_holds
+from ansible_collections.pcluster.postboot.plugins.module_utils import _efa_installer
 from ansible_collections.pcluster.postboot.plugins.module_utils._efa_signature import Trust
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import frozen, serve
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Do what is asked for, and return the result."""
+    given = frozen(module.params)
+    trust = Trust(**{key: given.pop(key) for key in Trust._fields})
+    try:
+        return _efa_installer.apply(_efa_installer.Request(check=module.check_mode, trust=trust, **given))._asdict()
+    except OSError as error:
+        raise Problem(f"EFA {given['version']}: {error}") from error
 
 
 def main() -> None:
     """Run the module."""
     words = {"type": "list", "elements": "str", "default": []}
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "version": {"type": "str", "required": True},
             "manager": {"type": "str", "choices": ["apt", "dnf"], "required": True},
             "upgrade": {"type": "bool", "default": False},
@@ -209,26 +221,8 @@ def main() -> None:
             "timeout": {"type": "int", "default": 1800},
             "state": {"type": "str", "choices": ["present", "planned"], "default": "present"},
         },
-        supports_check_mode=True,
+        work,
     )
-    _run.heartbeat()
-    given: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in module.params.items()
-    }
-    trust = Trust(**{key: given.pop(key) for key in Trust._fields})
-    try:
-        outcome = _efa_installer.apply(_efa_installer.Request(check=module.check_mode, trust=trust, **given))
-    except _efa.EfaError as error:
-        module.fail_json(msg=str(error), log=getattr(error, "log", []))
-    except _run_holds.HoldError as error:
-        module.fail_json(msg=str(error), log=[])
-    except OSError as error:
-        module.fail_json(msg=f"EFA {given['version']}: {error}", log=[])
-    for warning in outcome.warnings:
-        module.warn(warning)
-    result = outcome._asdict()
-    del result["warnings"]
-    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -92,13 +92,21 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _nccl_node, _run, _validated_files
+from ansible_collections.pcluster.postboot.plugins.module_utils import _nccl_node
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import frozen, serve
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Do what is asked for, and return the result."""
+    parameters = frozen(module.params)
+    parameters["environment"] = {str(name): str(value) for name, value in parameters["environment"].items()}
+    return _nccl_node.apply(_nccl_node.Request(check=module.check_mode, **parameters))._asdict()
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "home": {"type": "path", "required": True},
             "version": {"type": "str", "default": ""},
             "plugins": {"type": "list", "elements": "path", "default": []},
@@ -107,20 +115,8 @@ def main() -> None:
             "profile": {"type": "str", "required": True},
             "hook": {"type": "str", "default": ""},
         },
-        supports_check_mode=True,
+        work,
     )
-    given: dict[str, Any] = {
-        **module.params,
-        "plugins": tuple(module.params["plugins"]),
-        "installed": module.params["installed"],
-        "environment": {str(name): str(value) for name, value in module.params["environment"].items()},
-    }
-    _run.heartbeat()
-    try:
-        outcome = _nccl_node.apply(_nccl_node.Request(check=module.check_mode, **given))
-    except (_nccl_node.NcclError, _validated_files.FilesError, OSError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(**outcome._asdict())
 
 
 if __name__ == "__main__":

@@ -137,15 +137,23 @@ journal:
   returned: when no GPU is offered
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_config, _nvidia_ctk, _run, _systemd
+from ansible_collections.pcluster.postboot.plugins.module_utils import _nvidia_ctk
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Do what is asked for, and return the result."""
+    return _nvidia_ctk.apply(_nvidia_ctk.Request(check=module.check_mode, **module.params))._asdict()
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "docker": {"type": "bool", "default": True},
             "daemon_config": {"type": "path", "default": "/etc/docker/daemon.json"},
             "daemon_settings": {"type": "dict", "default": {}},
@@ -158,20 +166,8 @@ def main() -> None:
             "minimum_version": {"type": "str", "default": ""},
             "flaw": {"type": "str", "default": ""},
         },
-        supports_check_mode=True,
+        work,
     )
-    _run.heartbeat()
-    try:
-        outcome = _nvidia_ctk.apply(_nvidia_ctk.Request(check=module.check_mode, **module.params))
-    except _systemd.UnitError as error:
-        module.fail_json(msg=str(error), journal=error.journal)
-    except (_nvidia_ctk.ToolkitError, _docker_config.DockerError, OSError) as error:
-        module.fail_json(msg=str(error))
-    for warning in outcome.warnings:
-        module.warn(warning)
-    result = outcome._asdict()
-    del result["warnings"]
-    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -204,14 +204,30 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _packagerepo, _run
+from ansible_collections.pcluster.postboot.plugins.module_utils import _packagerepo
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import frozen, serve
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Do what is asked for, and return the result."""
+    outcome = _packagerepo.apply(_packagerepo.Request(check=module.check_mode, **frozen(module.params)))
+    return {
+        "changed": bool(outcome.actions),
+        "actions": outcome.actions,
+        "diff": outcome.diff,
+        "url": outcome.url,
+        "source_path": outcome.source_path,
+        "key_path": outcome.key_path,
+        "fingerprints": outcome.fingerprints,
+        "warnings": outcome.warnings,
+    }
 
 
 def main() -> None:
     """Run the module."""
     words = {"type": "list", "elements": "str", "default": []}
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "name": {"type": "str", "required": True},
             "format": {"type": "str", "choices": ["apt", "dnf"], "required": True},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -230,29 +246,8 @@ def main() -> None:
             "refresh": {"type": "str", "choices": ["missing", "always", "never"], "default": "missing"},
             "lock_timeout": {"type": "int", "default": 300},
         },
+        work,
         required_if=[("state", "present", ("url", "key_url", "key_fingerprints"))],
-        supports_check_mode=True,
-    )
-    _run.heartbeat()
-    given: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in module.params.items()
-    }
-    try:
-        outcome = _packagerepo.apply(_packagerepo.Request(check=module.check_mode, **given))
-    except _packagerepo.RepositoryError as error:
-        module.fail_json(msg=str(error))
-    except OSError as error:
-        module.fail_json(msg=f"{given['name']}: {error}")
-    for warning in outcome.warnings:
-        module.warn(warning)
-    module.exit_json(
-        changed=bool(outcome.actions),
-        actions=outcome.actions,
-        diff=outcome.diff,
-        url=outcome.url,
-        source_path=outcome.source_path,
-        key_path=outcome.key_path,
-        fingerprints=outcome.fingerprints,
     )
 
 

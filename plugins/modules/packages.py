@@ -195,14 +195,36 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _packages, _run, _run_holds
+from ansible_collections.pcluster.postboot.plugins.module_utils import _packages
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import frozen, serve
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Do what is asked for, and return the result."""
+    request = _packages.Request(check=module.check_mode, **frozen(module.params))
+    outcome = _packages.apply(request)
+    decided = outcome.plan
+    replaced = decided.install and (module.check_mode or request.state == "planned")
+    return {
+        "changed": outcome.changed,
+        "due": decided.install or bool(decided.hold),
+        "install": decided.install,
+        "why": decided.why,
+        "version": decided.version,
+        "origin": decided.origin,
+        "stays": decided.stays,
+        "summary": _packages.shortcoming(request, decided.version) if request.flaw and not replaced else "",
+        "leaving": list(decided.leaving),
+        "installed": outcome.installed,
+        "diff": outcome.diff,
+    }
 
 
 def main() -> None:
     """Run the module."""
     words = {"type": "list", "elements": "str", "default": []}
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "manager": {"type": "str", "choices": ["apt", "dnf"], "required": True},
             "packages": {"type": "list", "elements": "str", "required": True},
             "version": {"type": "str", "default": ""},
@@ -219,34 +241,7 @@ def main() -> None:
             "lock_timeout": {"type": "int", "default": 300},
             "state": {"type": "str", "choices": ["present", "planned"], "default": "present"},
         },
-        supports_check_mode=True,
-    )
-    _run.heartbeat()
-    given: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in module.params.items()
-    }
-    request = _packages.Request(check=module.check_mode, **given)
-    try:
-        outcome = _packages.apply(request)
-    except (_packages.PackagesError, _run_holds.HoldError) as error:
-        module.fail_json(msg=str(error))
-    except OSError as error:
-        module.fail_json(msg=f"{given['packages'][0]}: {error}")
-    decided = outcome.plan
-    replaced = decided.install and (module.check_mode or given["state"] == "planned")
-    wrong = _packages.shortcoming(request, decided.version) if request.flaw and not replaced else ""
-    module.exit_json(
-        changed=outcome.changed,
-        due=decided.install or bool(decided.hold),
-        install=decided.install,
-        why=decided.why,
-        version=decided.version,
-        origin=decided.origin,
-        stays=decided.stays,
-        summary=wrong,
-        leaving=list(decided.leaving),
-        installed=outcome.installed,
-        diff=outcome.diff,
+        work,
     )
 
 

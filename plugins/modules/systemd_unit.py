@@ -224,15 +224,29 @@ journal:
   sample: ["2026-11-21T12:00:00+0000 ip-10-0-0-10 node_exporter[4711]: listen tcp :9100: bind: address already in use"]
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _systemd
+from ansible_collections.pcluster.postboot.plugins.module_utils import _systemd
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import frozen, serve
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Do what is asked for, and return the result."""
+    outcome = _systemd.apply(_systemd.Request(check=module.check_mode, **frozen(module.params)))
+    result = {"changed": bool(outcome.actions), **outcome._asdict()}
+    if outcome.pending:
+        result["summary"] = f"restart of {module.params['name']} pending"
+    elif outcome.starting:
+        result["summary"] = f"{module.params['name']} still starts"
+    return result
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "name": {"type": "str", "required": True},
             "unit": {"type": "str"},
             "dropins": {"type": "dict", "default": {}},
@@ -252,28 +266,8 @@ def main() -> None:
             "wait_alive_url": {"type": "str"},
             "directory": {"type": "path", "default": "/etc/systemd/system"},
         },
-        supports_check_mode=True,
+        work,
     )
-    _run.heartbeat()
-    given = dict(module.params)
-    given["restart_on"] = tuple(given["restart_on"])
-    given["reload_on"] = tuple(given["reload_on"])
-    given["busy"] = tuple(given["busy"])
-    try:
-        outcome = _systemd.apply(_systemd.Request(check=module.check_mode, **given))
-    except _systemd.UnitError as error:
-        module.fail_json(msg=str(error), journal=error.journal)
-    except OSError as error:
-        module.fail_json(msg=f"{given['name']}: {error}", journal=[])
-    for warning in outcome.warnings:
-        module.warn(warning)
-    result = outcome._asdict()
-    del result["warnings"]
-    if outcome.pending:
-        result["summary"] = f"restart of {given['name']} pending"
-    elif outcome.starting:
-        result["summary"] = f"{given['name']} still starts"
-    module.exit_json(changed=bool(outcome.actions), **result)
 
 
 if __name__ == "__main__":

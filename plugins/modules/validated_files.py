@@ -130,16 +130,40 @@ validated:
   returned: success
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run
 from ansible_collections.pcluster.postboot.plugins.module_utils import _validated_files as validated
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Do what is asked for, and return the result."""
+    params = module.params
+    request = validated.Request(
+        path=params["path"],
+        files=tuple(validated.Wanted(**file) for file in params["files"]),
+        purge=tuple(params["purge"]),
+        validate=tuple(params["validate"]),
+        check=module.check_mode,
+    )
+    outcome = validated.apply(request)
+    counts = [(len(outcome.written), "written"), (len(outcome.removed), "removed")]
+    return {
+        "changed": bool(outcome.written or outcome.removed),
+        "written": outcome.written,
+        "removed": outcome.removed,
+        "validated": outcome.validated,
+        "msg": ", ".join(f"{n} {what}" for n, what in counts if n) or "every file is as it should be",
+        "diff": outcome.diff,
+    }
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "path": {"type": "path", "required": True},
             "files": {
                 "type": "list",
@@ -159,29 +183,7 @@ def main() -> None:
             "purge": {"type": "list", "elements": "str", "default": []},
             "validate": {"type": "list", "elements": "str", "default": []},
         },
-        supports_check_mode=True,
-    )
-    params = module.params
-    _run.heartbeat()
-    request = validated.Request(
-        path=params["path"],
-        files=tuple(validated.Wanted(**file) for file in params["files"]),
-        purge=tuple(params["purge"]),
-        validate=tuple(params["validate"]),
-        check=module.check_mode,
-    )
-    try:
-        outcome = validated.apply(request)
-    except (OSError, validated.FilesError) as error:
-        module.fail_json(msg=str(error))
-    counts = [(len(outcome.written), "written"), (len(outcome.removed), "removed")]
-    module.exit_json(
-        changed=bool(outcome.written or outcome.removed),
-        written=outcome.written,
-        removed=outcome.removed,
-        validated=outcome.validated,
-        msg=", ".join(f"{n} {what}" for n, what in counts if n) or "every file is as it should be",
-        diff=outcome.diff,
+        work,
     )
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
+LONGEST = 100  # characters of a command in a message
+
 
 class NotRun(Problem):
     """A program that is not there, cannot be started, or did not end within its time."""
@@ -47,6 +49,12 @@ class Said:
         return self.out
 
 
+def shown(argv: Sequence[str]) -> str:
+    """Return a command as messages name it: its first words, so that a message stays one line."""
+    text = " ".join(" ".join(argv).split())
+    return text if len(text) <= LONGEST else f"{text[:LONGEST].rpartition(' ')[0]} …"
+
+
 def run(
     argv: Sequence[str],
     seconds: float,
@@ -73,7 +81,7 @@ def run(
 
     Raises NotRun where the program is not there, cannot be started, or does not end in time.
     """
-    command = " ".join(argv)
+    command = shown(argv)
     inherited = {"PATH": os.environ.get("PATH", os.defpath)} if only else os.environ
     try:
         process = subprocess.Popen(
@@ -96,7 +104,7 @@ def run(
         try:
             out, err = process.communicate(text, timeout=seconds)
         except subprocess.TimeoutExpired as error:
-            raise NotRun(f"'{command}' did not end within {seconds:g} s{f'; {hint}' if hint else ''}") from error
+            raise NotRun(f"'{command}' did not end within {seconds:g} s{hint and f'; {hint}'}") from error
         finally:
             if process.returncode is None:
                 # With what it has started: a grandchild would hold the pipes, and this process with them.

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _directory_tree
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.modules import directory_tree
 
 Run = Callable[..., dict[str, Any]]
@@ -204,7 +205,7 @@ def test_nothing_is_written_where_the_mount_is_missing(run_module: Run, tmp_path
 def test_an_automount_that_waits_is_no_mount(tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text("systemd-1 /fsx autofs rw 0 0\nx /with\\040space ext4 rw 0 0\n")
-    with pytest.raises(_directory_tree.TreeError, match="/fsx is no mount point"):
+    with pytest.raises(Problem, match="/fsx is no mount point"):
         _directory_tree.require_mount("/fsx", str(mounts))
     _directory_tree.require_mount("/with space/", str(mounts))
     mounts.write_text("systemd-1 /fsx autofs rw 0 0\n1.2.3.4@tcp:/x /fsx lustre rw 0 0\n")

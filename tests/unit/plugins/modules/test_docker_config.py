@@ -310,12 +310,12 @@ def test_flags_as_systemd_tells_them(node: Node, shown: str, flags: str) -> None
 def test_a_program_that_hangs_ends_in_one_line(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_docker_config, "TIMEOUT", 0.2)
     node.dockerd("exec sleep 60")
-    assert node(settings={"debug": True})["msg"] == (
-        f"'{node.top}/bin/dockerd' did not end within 0.2 s; see what it waits for"
-    )
+    said = node(settings={"debug": True})["msg"]
+    assert said.startswith(f"'{node.top}/bin/dockerd ")
+    assert said.endswith("' did not end within 0.2 s; see what it waits for")
     assert not node.file.exists()
     (node.top / "tools/systemctl").write_text("#!/bin/sh\nexec sleep 60\n")
-    assert node(settings={"debug": True})["msg"].startswith("'systemctl' did not end within 0.2 s")
+    assert node(settings={"debug": True})["msg"].startswith("'systemctl show ")
 
 
 def test_the_readmes_examples_are_taken_on_amazon_linux(amazon_linux: Node, repo: Path) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -366,10 +365,9 @@ def test_a_package_manager_that_hangs_is_one_line(node: Node, monkeypatch: pytes
     # A package's script that waits for an answer, and holds what it was given to write to.
     (node.top / f"bin/{program}").write_text(f"#!/bin/sh\nsleep 60 & echo $! > {node.top}/script; wait\n")
     failed = node(manager=manager, version="1.19.1", lock_timeout=0)
-    os.kill(int((node.top / "script").read_text()), signal.SIGKILL)
-    assert failed["msg"] == (
-        f"'{program}' did not end within 0.3 s, and was stopped; see with 'ps -ef' which package's script it waited "
-        "for, and run this again"
+    assert failed["msg"].startswith(f"'{program} -")
+    assert failed["msg"].endswith(
+        "' did not end within 0.3 s; see with 'ps -ef' which package's script it waited for, and run this again"
     )
     assert node.record() == {"version": "1.19.1", "done": False}
 

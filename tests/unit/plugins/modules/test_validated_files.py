@@ -157,7 +157,7 @@ def test_a_user_that_is_not_there_is_overlooked_in_check_mode_only(run_module: R
 def test_a_program_that_does_not_end(run_module: Run, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_validated_files, "TIMEOUT", 0.2)
     args = {"path": str(top), "files": [entry("a", "x")], "validate": ["sleep", "30"]}
-    assert run_module(validated_files, args)["msg"] == "validate: sleep did not end within 0.2 s"
+    assert run_module(validated_files, args)["msg"] == "validate: 'sleep 30' did not end within 0.2 s"
     args["validate"] = ["false"]
     assert run_module(validated_files, args)["msg"].startswith("false: false ended with 1 and said nothing")
 
