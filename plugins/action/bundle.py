@@ -12,6 +12,7 @@ from ansible.utils.display import Display
 
 from ansible_collections.pcluster.postboot.plugins.action.check_variables import read_roles
 from ansible_collections.pcluster.postboot.plugins.module_utils import _bundle
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.plugin_utils import (
     _bundle_inventory,
     _bundle_variables,
@@ -36,7 +37,7 @@ class ActionModule(ActionBase):
             cluster = _custom_actions.read(check_type_path(config)) if config else None
             own = _bundle_inventory.read(sources, folder, cluster)
             found, _warnings = _bundle.read_variables(folder, sources, own.groups)
-        except (_bundle.BundleError, _custom_actions.ConfigError, OSError) as error:
+        except (Problem, OSError) as error:
             return {**result, "failed": True, "msg": str(error)}
         errors, warnings = _bundle_variables.check(found.folder, found.files, read_roles())
         if errors:

@@ -33,10 +33,6 @@ _DIGITS = 12  # of the archive's hash, in the bundle's name
 _LEVEL = 1  # nearly all of it is compressed already
 
 
-class BundleError(Problem):
-    """Why there is no bundle, on one line."""
-
-
 class Request(NamedTuple):
     """What is asked for; the module's documentation tells what each part means."""
 
@@ -115,7 +111,7 @@ def build(request: Request) -> Outcome:
         if request.check and (fetched or missing):
             return told  # what is not here has no hash yet
         if missing:
-            raise BundleError(f"{request.mirror} has no {missing[0]}, nor {len(missing) - 1} more that are needed")
+            raise Problem(f"{request.mirror} has no {missing[0]}, nor {len(missing) - 1} more that are needed")
         members = _members(request, found, variables, paths)
         sink = _archive(members, folder)
         sha256 = sink.digest.hexdigest()
@@ -184,7 +180,7 @@ def _members(
     lock = _read(request.requirements)
     script = _read(request.bootstrap)
     if not script.startswith(b"#!") or b"\r" in script:
-        raise BundleError(f"{request.bootstrap} is no script; needed: #! at its beginning, and no carriage return")
+        raise Problem(f"{request.bootstrap} is no script; needed: #! at its beginning, and no carriage return")
     origin = {
         "collection": hashlib.sha256(found.files["FILES.json"].content).hexdigest(),
         "requirements": hashlib.sha256(lock).hexdigest(),
@@ -234,12 +230,12 @@ def read_variables(
         paths = [os.path.join(path, "group_vars") for path in beside]
         there = sorted({os.path.realpath(path) for path in paths if os.path.isdir(path)})
         if len(there) > 1:
-            raise BundleError(f"{', '.join(there)} lie each beside an inventory: set publish_group_vars to one of them")
+            raise Problem(f"{', '.join(there)} lie each beside an inventory: set publish_group_vars to one of them")
         folder = there[0] if there else ""
     if not folder:
         return Variables("", {}), warnings
     if not os.path.isdir(folder):
-        raise BundleError(f"publish_group_vars is {folder}, which is no directory; needed: one as beside an inventory")
+        raise Problem(f"publish_group_vars is {folder}, which is no directory; needed: one as beside an inventory")
     read: dict[str, bytes] = {}
     others: set[str] = set()
     for top, folders, names in os.walk(folder, followlinks=True):
@@ -254,7 +250,7 @@ def read_variables(
                     others.add(below)
     locked = [f"{folder}/{name}{what}" for name in sorted(read) for what in _encrypted(read[name])]
     if locked:
-        raise BundleError(
+        raise Problem(
             f"{', '.join(locked)}: encrypted by ansible-vault, whose password no node has; needed: the secret where a "
             "node reads it by itself (AWS Secrets Manager or a file of the node, which the role's variables *_secret "
             "and *_file name), or publish_group_vars without it"
@@ -358,7 +354,7 @@ def _workplace(request: Request) -> Iterator[str]:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise BundleError(f"another run publishes from {request.dest}; needed: that it ends") from error
+            raise Problem(f"another run publishes from {request.dest}; needed: that it ends") from error
         shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
         os.mkdir(folder)
         try:

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import stat
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -16,12 +15,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 
 SECONDS = 300.0
-
-
-class CollectionError(Problem):
-    """Why the collection cannot be bundled, on one line."""
 
 
 class File(NamedTuple):
@@ -46,7 +42,7 @@ def read_collection(path: str) -> Collection:
     elif os.path.exists(os.path.join(path, "MANIFEST.json")):
         manifest, files = _installed(path)
     else:
-        raise CollectionError(f"{path} has neither galaxy.yml nor MANIFEST.json; needed: the collection, or its clone")
+        raise Problem(f"{path} has neither galaxy.yml nor MANIFEST.json; needed: the collection, or its clone")
     listing = _listing(files)
     manifest["file_manifest_file"]["chksum_sha256"] = hashlib.sha256(listing).hexdigest()
     files["FILES.json"] = File(listing, 0o644)
@@ -58,18 +54,15 @@ def _built(path: str) -> tuple[dict[str, Any], dict[str, File]]:
     """Have ansible-galaxy decide what belongs to a checkout."""
     with tempfile.TemporaryDirectory(prefix="pcluster-postboot-") as folder:
         command = [sys.executable, "-m", "ansible", "galaxy", "collection", "build", "--output-path", folder, path]
-        try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise CollectionError(
-                f"'ansible-galaxy collection build' of {path} did not end within {SECONDS:g} s; "
-                "see whether the disk of the clone answers, and run it by hand"
-            ) from error
+        said = run(
+            command,
+            SECONDS,
+            environment={"LC_ALL": "C.UTF-8"},  # Ansible refuses every other encoding
+            hint="see whether the disk of the clone answers, and run it by hand",
+        )
         built = os.listdir(folder)
-        if done.returncode or len(built) != 1:
-            raise CollectionError(f"ansible-galaxy cannot build {path}: {done.stderr or done.stdout}")
+        if said.code or len(built) != 1:
+            raise Problem(f"ansible-galaxy cannot build {path}: {' '.join(said.lines)}")
         files = {}
         with tarfile.open(os.path.join(folder, built[0])) as tar:
             for member in tar:
@@ -91,7 +84,7 @@ def _load(path: str, name: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(_file(path, name).content)
     except ValueError as error:
-        raise CollectionError(f"{path}/{name} is no JSON: {error}") from error
+        raise Problem(f"{path}/{name} is no JSON: {error}") from error
     return found
 
 
@@ -100,7 +93,7 @@ def _file(path: str, name: str) -> File:
         with open(os.path.join(path, name), "rb") as stream:
             return File(stream.read(), _mode(os.fstat(stream.fileno()).st_mode))
     except FileNotFoundError as error:
-        raise CollectionError(f"{path} is not whole, {name} is not there: install the collection again") from error
+        raise Problem(f"{path} is not whole, {name} is not there: install the collection again") from error
 
 
 def _mode(mode: int) -> int:

@@ -8,11 +8,11 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import sys
 from typing import NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 ARCHITECTURES = ("x86_64", "aarch64")
@@ -20,10 +20,6 @@ ARCHITECTURES = ("x86_64", "aarch64")
 _GLIBC = range(34, 16, -1)
 _TIMEOUT = 900
 _BLOCK = 1 << 20
-
-
-class WheelError(Problem):
-    """Why a wheel is not there, on one line."""
 
 
 class Target(NamedTuple):
@@ -83,7 +79,7 @@ def read_lock(path: str) -> list[Pinned]:
         requirement, _sep, marker = line.split(" --hash", 1)[0].partition(";")
         hashes = tuple(re.findall(r"--hash=sha256:([0-9a-f]{64})\b", line))
         if "==" not in requirement or not hashes:
-            raise WheelError(f"{path}: {line[:60]!r} is no name==version with --hash=sha256:…, as `make lock` writes")
+            raise Problem(f"{path}: {line[:60]!r} is no name==version with --hash=sha256:…, as `make lock` writes")
         pinned.append(Pinned(requirement.replace(" ", ""), marker.strip(), hashes))
     return pinned
 
@@ -94,7 +90,7 @@ def wanted(lock: list[Pinned], target: Target) -> list[Pinned]:
     try:
         from packaging.markers import Marker
     except ImportError as error:
-        raise WheelError(f"{sys.executable} has no packaging, which ansible-core brings: {error}") from error
+        raise Problem(f"{sys.executable} has no packaging, which ansible-core brings: {error}") from error
     return [pin for pin in lock if not pin.marker or Marker(pin.marker).evaluate(target.environment)]
 
 
@@ -135,20 +131,18 @@ class Store:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
         command += ["--no-deps", "--require-hashes", *target.options, "--dest", staging, "--requirement", lines]
         try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise WheelError(f"pip has not fetched the wheels of {self._name(target)} in {_TIMEOUT} s") from error
+            said = run(command, _TIMEOUT)
+        except NotRun as error:
+            raise Problem(f"pip has not fetched the wheels of {self._name(target)}: {error}") from error
         finally:
             os.unlink(lines)
-        if done.returncode:
-            raise WheelError(f"the wheels of {self._name(target)}: {_why(done.stderr)}")
+        if said.code:
+            raise Problem(f"the wheels of {self._name(target)}: {_why(said.err)}")
         shutil.rmtree(folder, ignore_errors=True)
         os.rename(staging, folder)
         paths = self.find(pins, target)
         if not paths:
-            raise WheelError(f"the wheels of {self._name(target)}: {', '.join(os.listdir(folder))} is what pip brought")
+            raise Problem(f"the wheels of {self._name(target)}: {', '.join(os.listdir(folder))} is what pip brought")
         return paths
 
     def _folder_of(self, pins: list[Pinned], target: Target) -> str:

@@ -13,13 +13,13 @@ import select
 import shlex
 import signal
 import socket
-import subprocess
 import time
 from typing import Any
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _node_hardware as hardware
 from ansible_collections.pcluster.postboot.plugins.module_utils import _node_software as software
 from ansible_collections.pcluster.postboot.plugins.module_utils import _node_storage as storage
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 from ansible_collections.pcluster.postboot.plugins.module_utils._node_tree import Tree
 
 CFNCONFIG = "/etc/parallelcluster/cfnconfig"
@@ -118,14 +118,10 @@ def parse_os_release(text: str) -> dict[str, str | None]:
 
 def run_program(argv: list[str]) -> str | None:
     """Run a program with a time limit; return what it printed, or None when it could not be run."""
-    environment = {**os.environ, "LC_ALL": "C"}
     try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=3, check=False, env=environment
-        )
-    except (OSError, subprocess.SubprocessError):
+        return run(argv, 3).out
+    except NotRun:
         return None
-    return done.stdout.decode("utf-8", "replace")
 
 
 def empty_facts() -> dict[str, Any]:

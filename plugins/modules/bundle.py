@@ -158,7 +158,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _bundle, _bundle_collection, _bundle_wheels
+from ansible_collections.pcluster.postboot.plugins.module_utils import _bundle, _bundle_wheels
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 
 def main() -> None:
@@ -198,7 +199,7 @@ def main() -> None:
         given[name] = tuple(word for word in known if word in given[name])
     try:
         outcome = _bundle.build(_bundle.Request(check=module.check_mode, **given))
-    except (_bundle.BundleError, _bundle_collection.CollectionError, _bundle_wheels.WheelError) as error:
+    except Problem as error:
         module.fail_json(msg=str(error))
     except OSError as error:
         module.fail_json(msg=f"the bundle cannot be built: {error}")

@@ -14,7 +14,7 @@ import yaml
 from ansible.inventory.group import to_safe_group_name
 from jinja2 import defaults, nodes
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._bundle import BundleError
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.plugin_utils import _inventory_nodes as node
 
 _PLUGIN = "pcluster.postboot.pcluster"
@@ -46,7 +46,7 @@ def read(sources: Sequence[str], group_vars: str | None, cluster: Mapping[str, A
     (path, config), *others = found.items()
     for other, theirs in others:
         if theirs != config:
-            raise BundleError(
+            raise Problem(
                 f"{path} and {other} make different groups or variables ({', '.join(_CARRIED)}, slurm_names), and a "
                 "node has one inventory; needed: the same in both, or -i with the one that nodes are to have"
             )
@@ -74,9 +74,7 @@ def _configuration(path: str) -> dict[str, Any]:
         with open(path, "rb") as stream:
             content = stream.read()
         if content.startswith(b"$ANSIBLE_VAULT;"):
-            raise BundleError(
-                f"{path} is encrypted as a whole; needed: its secrets alone, so that its groups can be read"
-            )
+            raise Problem(f"{path} is encrypted as a whole; needed: its secrets alone, so that its groups can be read")
         top = yaml.compose(content, Loader=yaml.SafeLoader)
         entries = {key.value: value for key, value in top.value} if isinstance(top, yaml.MappingNode) else {}
         loader = yaml.SafeLoader("")
@@ -86,12 +84,12 @@ def _configuration(path: str) -> dict[str, Any]:
             if name in entries
         }
     except yaml.YAMLError as error:
-        raise BundleError(f"{path} cannot be read: {error}; needed: plain YAML for {', '.join(_CARRIED)}") from error
+        raise Problem(f"{path} cannot be read: {error}; needed: plain YAML for {', '.join(_CARRIED)}") from error
     if config.pop("plugin", "") != _PLUGIN or config.pop("source", "ec2") != "ec2":
         return {}
     for name, kind in _EXPRESSIONS.items():
         if not isinstance(config.get(name) or kind(), kind):
-            raise BundleError(f"{path}: {name} is no {kind.__name__}; needed: one, as for every inventory plugin")
+            raise Problem(f"{path}: {name} is no {kind.__name__}; needed: one, as for every inventory plugin")
     return config
 
 

@@ -10,7 +10,8 @@ import pytest
 from packaging.markers import Marker
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _bundle_wheels as wheels
-from ansible_collections.pcluster.postboot.plugins.module_utils._bundle_wheels import Target, WheelError
+from ansible_collections.pcluster.postboot.plugins.module_utils._bundle_wheels import Target
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 HASH = "0" * 64
 TARGETS = [Target(python, machine) for python in wheels.PYTHONS for machine in wheels.ARCHITECTURES]
@@ -55,7 +56,7 @@ def test_a_lock_is_read(tmp_path: Path) -> None:
 def test_what_pins_nothing_is_refused(tmp_path: Path, line: str) -> None:
     lock = tmp_path / "lock.txt"
     lock.write_text(f"{line}\n")
-    with pytest.raises(WheelError, match=f"{lock}: .* is no name==version with --hash=sha256"):
+    with pytest.raises(Problem, match=f"{lock}: .* is no name==version with --hash=sha256"):
         wheels.read_lock(str(lock))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._bundle import BundleError
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.plugin_utils import _bundle_inventory
 
 Own = _bundle_inventory.Own
@@ -178,7 +178,7 @@ def test_configurations_among_the_sources_and_beside_the_variables(tmp_path: Pat
     again = write(inventory / "more/e.pcluster.yml", groups=GROUPS, clusters=["other"])
     assert _bundle_inventory.read([str(inventory)], None) == found
     write(Path(again), groups={"heads": "false"})
-    with pytest.raises(BundleError) as failed:
+    with pytest.raises(Problem) as failed:
         _bundle_inventory.read([str(inventory)], None)
     assert str(failed.value).startswith(f"{path} and {again} make different groups or variables (compose, groups, ")
 
@@ -190,11 +190,11 @@ def test_only_the_groups_are_read_of_a_file_with_secrets(tmp_path: Path) -> None
     own = _bundle_inventory.read([str(path)], None)
     assert yaml.safe_load(own.text) == {"groups": {"a": "true"}}
     path.write_text(f"plugin: {PLUGIN}\ngroups:\n  a: !vault |\n    $ANSIBLE_VAULT;1.1;AES256\n")
-    with pytest.raises(BundleError, match=f"{path} cannot be read: .*!vault.*; needed: plain YAML for compose, groups"):
+    with pytest.raises(Problem, match=f"{path} cannot be read: .*!vault.*; needed: plain YAML for compose, groups"):
         _bundle_inventory.read([str(path)], None)
     path.write_text(f"plugin: {PLUGIN}\ngroups: [a]\n")
-    with pytest.raises(BundleError, match=f"{path}: groups is no dict; needed: one, as for every inventory plugin"):
+    with pytest.raises(Problem, match=f"{path}: groups is no dict; needed: one, as for every inventory plugin"):
         _bundle_inventory.read([str(path)], None)
     path.write_text("$ANSIBLE_VAULT;1.1;AES256\n3362\n")
-    with pytest.raises(BundleError, match=f"{path} is encrypted as a whole; needed: its secrets alone"):
+    with pytest.raises(Problem, match=f"{path} is encrypted as a whole; needed: its secrets alone"):
         _bundle_inventory.read([str(path)], None)
