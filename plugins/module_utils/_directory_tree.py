@@ -14,11 +14,11 @@ import grp
 import os
 import pwd
 import stat
-import subprocess
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 
 MOST_LINKS = 40
 MOUNTINFO = "/proc/self/mountinfo"
@@ -151,21 +151,11 @@ def is_lustre(directory: int) -> bool:
 def spread(directory: int) -> str:
     """Have large files of a directory lie on all storage targets; return why they do not."""
     try:
-        done = subprocess.run(
-            SPREAD,
-            cwd=f"/proc/self/fd/{directory}",  # its path may lead elsewhere by now
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            timeout=LFS_TIMEOUT,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        # In the directory itself, as its path may lead elsewhere by now.
+        run(SPREAD, LFS_TIMEOUT, cwd=f"/proc/self/fd/{directory}", merged=True).output()
+    except Problem as error:
         return str(error)
-    said = " ".join(done.stdout.split())
-    return (said or f"lfs ended with {done.returncode}") if done.returncode else ""
+    return ""
 
 
 def trusted(users: Sequence[str]) -> set[int]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 import os
 import re
-import subprocess
 from collections import Counter
 from typing import Any, NamedTuple
+
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 
 # Series of a node by what it has, with the exporters as their roles set them up; tests/bench/metrics.py counts them.
 OF_A_NODE = 640
@@ -97,24 +99,9 @@ def ask(prefix: str, seconds: float) -> tuple[str, str]:
     """Return what scontrol says of all nodes, and why that is nothing."""
     program = os.path.join(prefix, "bin/scontrol")
     try:
-        done = subprocess.run(
-            [program, "-a", "-o", "show", "nodes"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=seconds,
-            check=False,
-            env={**os.environ, "LC_ALL": "C"},
-        )
-    except subprocess.TimeoutExpired:
-        return "", f"{program} gave no answer within {seconds:g} s"
-    except OSError as error:
-        return "", f"{program} cannot be run: {error.strerror}"
-    if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[0]
-        return "", f"{program} ended with {done.returncode}: {said}"
-    return done.stdout, ""
+        return run([program, "-a", "-o", "show", "nodes"], seconds).output(), ""
+    except Problem as error:
+        return "", str(error)
 
 
 def memory_of(path: str = "/proc/meminfo") -> int:

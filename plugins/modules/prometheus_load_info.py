@@ -79,24 +79,29 @@ summary:
     more, or drop series (metric_relabel_configs of prometheus_jobs); amp-only takes a third less
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _prometheus_load, _run
+from ansible_collections.pcluster.postboot.plugins.module_utils import _prometheus_load
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Do what is asked for, and return the result."""
+    return _prometheus_load.as_result(_prometheus_load.find(**module.params))
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "prefix": {"type": "path", "default": "/opt/slurm"},
             "agent": {"type": "bool", "default": False},
             "timeout": {"type": "float", "default": 10},
         },
-        supports_check_mode=True,
+        work,
     )
-    _run.heartbeat()
-    outcome = _prometheus_load.find(**module.params)
-    module.exit_json(changed=False, **_prometheus_load.as_result(outcome))
 
 
 if __name__ == "__main__":
