@@ -24,6 +24,8 @@ HOME = "/opt/aws/amazon-cloudwatch-agent"
 FOLDER = f"{HOME}/etc/amazon-cloudwatch-agent.d"
 OURS, THEIRS = f"{FOLDER}/file_pcluster-postboot.json", f"{FOLDER}/file_amazon-cloudwatch-agent.json"
 UNIT = "amazon-cloudwatch-agent"
+# Where ParallelCluster's own configuration lies while a test has taken the agent away.
+KEPT = f"/var/tmp/{UNIT}.json"
 NODE = "cpu-st-c5-1"
 ONLY = ("--limit", NODE, "--tags", "cloudwatch_agent")
 Found = tuple[str, str, tuple[tuple[str, str], ...]]
@@ -201,6 +203,7 @@ def test_an_agent_that_does_not_stay_up_gets_its_configuration_back(on: On, play
 
 def take_agent_away(host: Host, removal: str = "dpkg --purge amazon-cloudwatch-agent") -> None:
     record = "/var/lib/pcluster-postboot/packages/amazon-cloudwatch-agent.json"
+    host.check_output(f"[ -e {KEPT} ] || cp -a {HOME}/etc/{UNIT}.json {KEPT}")
     host.run(f"systemctl stop {UNIT}; {removal}")
     host.check_output(f"rm -rf {HOME} {record} /etc/systemd/system/{UNIT}.service && systemctl daemon-reload")
 
@@ -209,6 +212,7 @@ def give_agent_back(host: Host) -> None:
     """As the node's first boot has done it, and ParallelCluster after that."""
     for path in ("opt/aws", "etc/systemd/system"):
         host.check_output(f"cp -a --no-preserve=ownership /sandbox/node/{path}/. /{path}/")
+    host.check_output(f"mv {KEPT} {HOME}/etc/{UNIT}.json")
     append = f"{HOME}/bin/amazon-cloudwatch-agent-ctl -a append-config -m ec2 -s -c file:{HOME}/etc/{UNIT}.json"
     host.check_output(f"systemctl daemon-reload && {append}")
 
