@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
-LONGEST = 100  # characters of a command in a message
+LONGEST = 160  # characters of a command in a message
 
 
 class NotRun(Problem):

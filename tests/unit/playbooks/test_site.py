@@ -97,6 +97,7 @@ class Site:
             (top / "plugins" / folder).mkdir(parents=True)
             for name in names:
                 (top / f"plugins/{folder}/{name}.py").symlink_to(repo / f"plugins/{folder}/{name}.py")
+        (top / "plugins/module_utils/_host").symlink_to(repo / "plugins/module_utils/_host")
         for name in ("fake", "node_facts"):
             (top / f"plugins/action/{name}.py").write_text(FAKE)
             (top / f"plugins/modules/{name}.py").write_text("")
