@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _run
+from ansible_collections.pcluster.postboot.plugins.module_utils._node_names import natural
 
 
 class Files:
@@ -26,7 +27,7 @@ class Files:
 
     def note(self, left: Iterable[str]) -> None:
         """Say which nodes of this run are left. Without any, and none of another run's, there is no such file."""
-        text = "".join(f"{name}\n" for name in [*self._others, *left])
+        text = "".join(f"{name}\n" for name in sorted({*self._others, *left}, key=natural))
         if text and text != self._written:
             _run.write_atomically(self.limit, text, 0o644)
         elif not text and os.path.exists(self.limit):
