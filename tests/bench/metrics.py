@@ -12,7 +12,6 @@ PATH, or the sandbox's, or the distribution's package.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shutil
@@ -29,11 +28,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import p5_tree
-import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar, trust_as_template
-from figures import Figure, run
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+
+import conftest  # noqa: E402,F401  # makes this checkout importable as a collection
+import p5_tree  # noqa: E402
+import yaml  # noqa: E402
+from ansible.parsing.dataloader import DataLoader  # noqa: E402
+from ansible.template import Templar, trust_as_template  # noqa: E402
+from figures import Figure, run  # noqa: E402
+
+from ansible_collections.pcluster.postboot.plugins.module_utils import _prometheus_load  # noqa: E402
 
 REPO = Path(__file__).resolve().parents[2]
 GPUS = 8
@@ -66,17 +70,6 @@ OF_A_TARGET = [
     "scrape_samples_post_metric_relabeling",
     "scrape_series_added",
 ]
-
-
-def _module(name: str) -> Any:
-    """A file of the collection that imports nothing of it."""
-    spec = importlib.util.spec_from_file_location(name, REPO / f"plugins/module_utils/{name}.py")
-    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
-    spec.loader.exec_module(module)  # type: ignore[union-attr]
-    return module
-
-
-_prometheus_load = _module("_prometheus_load")
 
 
 def role(*names: str, **more: Any) -> Any:
