@@ -29,5 +29,5 @@ def too_many(variables: Mapping[str, Any]) -> str:
     return (
         f"forks is {forks}, so that {nodes} nodes take each task in {turns(variables)} turns; needed: forks of at "
         f"least {-(-nodes // MOST)} (the collection's inventory/ansible.cfg has 50), or the playbooks publish and "
-        "fleet, by which all nodes configure themselves at once"
+        "fleet, by which nodes configure themselves"
     )

@@ -367,7 +367,7 @@ def test_a_run_of_too_many_nodes_says_so_first(site: Site, big: tuple[int, str])
     (line,) = (line for line in output.splitlines() if "forks is " in line)
     told = "forks is 1, so that 11 nodes take each task in 11 turns; needed: forks of at least 2 "
     assert line.startswith(f"[WARNING]: {told}")
-    assert line.endswith("or the playbooks publish and fleet, by which all nodes configure themselves at once")
+    assert line.endswith("or the playbooks publish and fleet, by which nodes configure themselves")
     assert output.index(told) < output.index("TASK [Read what this node is]")
     assert "forks is " not in big[1]
 
