@@ -151,8 +151,8 @@ def test_nothing_more_is_sent_after_its_terminal_is_closed(
     assert not on("login").file(NOTES).exists
 
 
-def test_a_bundle_that_is_not_there_is_one_line(on: On, play: Play, bundle: dict[str, str]) -> None:
-    wrong = {**bundle, "fleet_bundle": f"s3://{BUCKET}/other"}
+def test_a_bundle_that_is_not_there_is_one_line(on: On, play: Play, bundle: dict[str, str], tmp_path: Path) -> None:
+    wrong = {**bundle, "fleet_bundle": f"s3://{BUCKET}/other", "fleet_report": str(tmp_path / "it.json")}
     result = play("-e", json.dumps(wrong), "--limit", "cpu-st-c5-1", name="fleet")
     assert result.returncode == 2
     (line,) = [line for line in result.stdout.splitlines() if line.startswith("stopped on cpu-st-c5-1: ")]
