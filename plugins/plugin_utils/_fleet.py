@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._node_names import natural, ranges
+from ansible_collections.pcluster.postboot.plugins.module_utils._node_names import natural, shown
 from ansible_collections.pcluster.postboot.plugins.plugin_utils import _report, _ssm_command
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import InventoryError, one_line, some
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._progress import duration
@@ -267,10 +267,8 @@ def foretell(nodes: Sequence[Node], silent: Mapping[Node, Answer], request: Requ
 
 
 def called(nodes: Iterable[Node]) -> str:
-    """Return the names of nodes, as Slurm writes many; where they take too much room, some of them."""
-    names = sorted((node.name for node in nodes), key=natural)
-    text = ranges(names)
-    return text if len(text) <= WIDE else some(names, 6)
+    """Return the names of nodes, as Slurm writes many; where they take too much room, the first of them."""
+    return shown((node.name for node in nodes), WIDE)
 
 
 class Rollout:
