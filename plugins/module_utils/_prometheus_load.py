@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from typing import Any, NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils import _efa, _slurm_nodes
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 
@@ -26,15 +27,6 @@ OF_A_GPU = 31
 BYTES_A_SERIES, AGENT_BYTES_A_SERIES = 3000, 2000
 # The part of a head node's memory that Prometheus' series may take, which leaves room for queries and for jobs' labels.
 SHARE = 0.25
-# How many EFA devices an instance has, where that is not one (AWS: "Maximize network bandwidth with multiple network
-# cards").
-EFA_DEVICES = (
-    (r"p4de?\.24xlarge", 4),
-    (r"p5e?\.48xlarge", 32),
-    (r"p5en\.48xlarge", 16),
-    (r"p6-b200\.48xlarge", 8),
-    (r"p6-b300\.48xlarge", 16),
-)
 
 
 class Kind(NamedTuple):
@@ -71,27 +63,16 @@ def efa_devices(features: list[str]) -> int:
     """Return how many EFA devices a node has, by what ParallelCluster names among its features."""
     if "efa" not in features:
         return 0
-    numbers = [number for pattern, number in EFA_DEVICES for word in features if re.fullmatch(pattern, word)]
-    return numbers[0] if numbers else 1
-
-
-def gpus_of(gres: str) -> int:
-    """Count the GPUs of a generic resource list such as gpu:h100:8(S:0-1),shard:8."""
-    words = [part.split(":") for part in re.sub(r"\([^()]*\)", "", gres).split(",") if part.startswith("gpu:")]
-    return sum(int(word[-1]) if word[-1].isdigit() else 1 for word in words)
+    return next((_efa.DEVICES[word] for word in features if word in _efa.DEVICES), 1)
 
 
 def parse(text: str) -> Counter[Kind]:
     """Return how many nodes of each kind `scontrol -o show nodes` names."""
     kinds: Counter[Kind] = Counter()
-    for line in text.splitlines():
-        fields: dict[str, str] = {}
-        for key, value in re.findall(r"(?:^|\s)(NodeName|CPUTot|AvailableFeatures|Gres)=(\S*)", line):
-            fields.setdefault(key, value)
-        if fields.get("NodeName"):
-            cpus = fields.get("CPUTot", "")
-            features = fields.get("AvailableFeatures", "").split(",")
-            kinds[Kind(int(cpus) if cpus.isdigit() else 1, gpus_of(fields.get("Gres", "")), efa_devices(features))] += 1
+    for fields in _slurm_nodes.nodes(text, "CPUTot", "AvailableFeatures", "Gres"):
+        cpus, gpus = fields.get("CPUTot", ""), _slurm_nodes.gpus_of(fields.get("Gres", ""))
+        efa = efa_devices(fields.get("AvailableFeatures", "").split(","))
+        kinds[Kind(int(cpus) if cpus.isdigit() else 1, gpus, efa)] += 1
     return kinds
 
 

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _node_names, _run, _verify_html
+from ansible_collections.pcluster.postboot.plugins.module_utils import _node_names, _run, _slurm_nodes, _verify_html
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MARK = "postboot-verify"
@@ -148,34 +148,18 @@ class Output(NamedTuple):
     errors: list[str]
 
 
-def gpus_of(gres: str) -> int:
-    """Count the GPUs of a generic resource list such as gpu:h100:8(S:0-1),shard:8."""
-    count = 0
-    for part in re.sub(r"\([^()]*\)", "", gres).split(","):
-        words = part.split(":")
-        if words[0] == "gpu":
-            count += int(words[-1]) if len(words) > 1 and words[-1].isdigit() else 1
-    return count
-
-
 def parse_nodes(text: str) -> list[Node]:
     """Return the nodes in the output of `scontrol -o show nodes`."""
-    nodes = []
-    for line in text.splitlines():
-        fields: dict[str, str] = {}
-        # The first of a kind counts: free text, such as a reason, stands at the end of the line.
-        keys = "NodeName|State|Partitions|Gres|AvailableFeatures|CPUTot|CPUEfctv"
-        for key, value in re.findall(rf"(?:^|\s)({keys})=(\S*)", line):
-            fields.setdefault(key, value)
-        if fields.get("NodeName"):
-            partitions = tuple(name for name in fields.get("Partitions", "").split(",") if name and name != "(null)")
-            kinds = re.findall(r"(?:^|,)([a-z][a-z0-9-]*\.[a-z0-9-]+)(?=,|$)", fields.get("AvailableFeatures", ""))
-            gpus, cpus = gpus_of(fields.get("Gres", "")), fields.get("CPUEfctv") or fields.get("CPUTot", "")
-            kind = kinds[0] if len(kinds) == 1 else ""
-            state, number = fields.get("State", ""), int(cpus) if cpus.isdigit() else 0
-            efa = "efa" in fields.get("AvailableFeatures", "").split(",")
-            nodes.append(Node(fields["NodeName"], state, partitions, gpus, kind, number, efa))
-    return nodes
+    found = []
+    for fields in _slurm_nodes.nodes(text, "State", "Partitions", "Gres", "AvailableFeatures", "CPUTot", "CPUEfctv"):
+        partitions = tuple(name for name in fields.get("Partitions", "").split(",") if name and name != "(null)")
+        kinds = re.findall(r"(?:^|,)([a-z][a-z0-9-]*\.[a-z0-9-]+)(?=,|$)", fields.get("AvailableFeatures", ""))
+        gpus, cpus = _slurm_nodes.gpus_of(fields.get("Gres", "")), fields.get("CPUEfctv") or fields.get("CPUTot", "")
+        kind = kinds[0] if len(kinds) == 1 else ""
+        state, number = fields.get("State", ""), int(cpus) if cpus.isdigit() else 0
+        efa = "efa" in fields.get("AvailableFeatures", "").split(",")
+        found.append(Node(fields["NodeName"], state, partitions, gpus, kind, number, efa))
+    return found
 
 
 def values_of(text: str) -> dict[str, dict[str, list[str]]]:

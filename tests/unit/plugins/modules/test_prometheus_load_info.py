@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _prometheus_load
+from ansible_collections.pcluster.postboot.plugins.module_utils import _prometheus_load, _slurm_nodes
 from ansible_collections.pcluster.postboot.plugins.modules import prometheus_load_info
 
 KINDS = {
@@ -60,7 +60,7 @@ def test_every_kind_of_node_is_counted_by_what_it_has() -> None:
     ("gres", "count"), [("gpu:h100:8(S:0-1),shard:8", 8), ("gpu:2", 2), ("gpu:a:1,gpu:b:2", 3), ("(null)", 0), ("", 0)]
 )
 def test_gpus_are_those_of_the_resource_list(gres: str, count: int) -> None:
-    assert _prometheus_load.gpus_of(gres) == count
+    assert _slurm_nodes.gpus_of(gres) == count
 
 
 def test_a_head_node_that_is_too_small_is_told(slurm: Any) -> None:
