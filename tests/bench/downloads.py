@@ -19,7 +19,6 @@ import dataclasses
 import fcntl
 import hashlib
 import importlib
-import json
 import os
 import signal
 import statistics
@@ -27,16 +26,19 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import yaml
-from figures import Figure, run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY / "tests"))
+
+from children import Child  # noqa: E402
+from figures import Figure, run  # noqa: E402
+
 NODES = 200
 FEW = 20
 # As long as the EFA installer's 630 MB take at 20 MB/s. What is sent is small; the time is what counts.
@@ -152,39 +154,6 @@ class Handler(BaseHTTPRequestHandler):
 
 
 # --- nodes ---------------------------------------------------------------------------------------------------------
-
-
-class Child:
-    """A fork of this process that does something and sends its answer, unless it is killed."""
-
-    def __init__(self, work: Callable[[], Any]) -> None:
-        self._out, inward = os.pipe()
-        self.pid = os.fork()
-        if self.pid:
-            os.close(inward)
-            return
-        status = 1
-        try:
-            os.close(self._out)
-            answer = json.dumps(work())
-            with os.fdopen(inward, "w") as pipe:
-                pipe.write(answer)
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-
-    def join(self) -> Any:
-        """Return its answer; None where it was killed."""
-        with os.fdopen(self._out) as pipe:
-            text = pipe.read()
-        status = os.waitpid(self.pid, 0)[1]
-        if os.WIFSIGNALED(status):
-            return None
-        if status:
-            raise SystemExit(f"a node ended with status {status}")
-        return json.loads(text)
 
 
 @dataclasses.dataclass

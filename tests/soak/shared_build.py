@@ -14,26 +14,25 @@ from __future__ import annotations
 
 import argparse
 import collections
-import contextlib
 import functools
 import hashlib
 import itertools
 import json
 import os
 import random
-import select
 import shutil
 import signal
 import sys
 import tempfile
 import time
-import traceback
 import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 REPO = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPO / "tests"))
+
+from children import Child  # noqa: E402
 
 
 def load_collection() -> None:
@@ -51,48 +50,6 @@ def load_collection() -> None:
 
 
 # --- processes -----------------------------------------------------------------------------------------------------
-
-
-class Child:
-    """A fork of this process that does something and sends its answer, unless it is killed."""
-
-    def __init__(self, work: Callable[[], Any]) -> None:
-        self._out, inward = os.pipe()
-        self.pid = os.fork()
-        if self.pid:
-            os.close(inward)
-            return
-        status = 1
-        try:
-            os.close(self._out)
-            answer = json.dumps(work())
-            with os.fdopen(inward, "w") as pipe:
-                pipe.write(answer)
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-
-    def ended(self) -> bool:
-        """Say whether it has answered or is gone."""
-        return bool(select.select([self._out], [], [], 0)[0])
-
-    def kill(self) -> None:
-        """Be kill -9; it is no error that it ended."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-
-    def join(self) -> Any:
-        """Return its answer; None when it was killed."""
-        with os.fdopen(self._out) as pipe:
-            text = pipe.read()
-        status = os.waitpid(self.pid, 0)[1]
-        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-            return None
-        if status:
-            raise AssertionError(f"a child ended with status {status}")
-        return json.loads(text)
 
 
 CALLS = {
