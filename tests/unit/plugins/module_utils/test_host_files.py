@@ -1,0 +1,144 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Files that are put in place whole, temporary names, and owners."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+
+
+def test_what_is_written_is_whole_and_has_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    files.write(str(path), "one", 0o640)
+    files.write(str(path), "two\udcff", 0o640)
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"two\xff", 0o640)
+    files.write(str(path), b"three")
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("three", 0o644)
+    with pytest.raises(OSError, match="absent"):
+        files.write(str(tmp_path / "absent" / "file"), "x")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError):
+        files.write(str(tmp_path / "folder"), "x")
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+@pytest.mark.parametrize("end", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_write_that_is_cut_short_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, end: BaseException
+) -> None:
+    def ended(*_args: object) -> None:
+        raise end
+
+    (tmp_path / "file").write_text("old")
+    monkeypatch.setattr(os, step, ended)
+    with pytest.raises(type(end)):
+        files.write(str(tmp_path / "file"), "new")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "old")]
+
+
+def test_a_write_removes_what_a_killed_one_has_left(tmp_path: Path) -> None:
+    left = tmp_path / f".file.pcpb-tmp-{files.machine()}-999999-1-01234567"
+    another = tmp_path / ".file.pcpb-tmp-00000000-1-1-01234567"  # of another machine, which may still write it
+    for path in (left, another):
+        path.write_text("half")
+    files.write(str(tmp_path / "file"), "x", tidy=False)
+    assert left.exists()
+    files.write(str(tmp_path / "file"), "x")
+    assert sorted(tmp_path.iterdir()) == [another, tmp_path / "file"]
+    os.utime(another, (1, 1))
+    files.write(str(tmp_path / "file"), "x")
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_a_temporary_name_tells_whose_it_is() -> None:
+    name = files.temp_name("/opt/tool")
+    match = files.TEMPORARY.match(os.path.basename(name))
+    assert match
+    assert os.path.dirname(name) == "/opt"
+    assert (match["final"], match["kind"], match["owner"]) == ("tool", "tmp", files.owner())
+    assert files.owner_alive(match["owner"]) is True
+    assert files.owner_alive(f"{files.machine()}-{os.getppid()}-{files._started(os.getppid())}") is True
+    assert files.owner_alive(f"{files.machine()}-{os.getppid()}-1") is False
+    assert files.owner_alive("00000000-1-1") is None
+    assert len(os.path.basename(files.temp_name("/opt/" + "x" * 255))) <= 255
+
+
+def test_a_staged_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    final = tmp_path / "file"
+    with pytest.raises(OSError, match="the disk is gone"), files.Staged(str(final)) as staged:
+        staged.file.writelines(_halves())
+    assert list(final.parent.iterdir()) == []
+    with files.Staged(str(final)) as staged:
+        staged.file.write(b"whole")
+        assert not final.exists()
+        staged.settle(0o640)
+        assert not final.exists()
+        status = staged.commit()
+    assert final.read_bytes() == b"whole"
+    assert (status.st_size, status.st_mode & 0o777) == (5, 0o640)
+    assert list(final.parent.iterdir()) == [final]
+
+
+def test_a_staged_file_replaces_a_link_not_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("target")
+    (tmp_path / "link").symlink_to("target")
+    with files.Staged(str(tmp_path / "link")) as staged:
+        staged.settle(0o644)
+        staged.commit()
+    assert (tmp_path / "target").read_text() == "target"
+    assert not (tmp_path / "link").is_symlink()
+
+
+def test_a_tree_moved_aside_by_a_killed_run_comes_back(tmp_path: Path) -> None:
+    aside = tmp_path / f".tree.pcpb-old-{files.machine()}-999999-1-01234567"
+    aside.mkdir()
+    (aside / "file").write_text("old")
+    files.sweep(str(tmp_path))
+    assert (tmp_path / "tree" / "file").read_text() == "old"
+    aside.mkdir()
+    files.sweep(str(tmp_path))
+    assert not aside.exists()
+    files.sweep(str(tmp_path / "nowhere"))
+
+
+def _halves() -> Iterator[bytes]:
+    yield b"half"
+    raise OSError("the disk is gone")
+
+
+def test_remove_takes_files_trees_and_nothing(tmp_path: Path) -> None:
+    (tmp_path / "tree" / "sub").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "kept").write_text("x")
+    (tmp_path / "tree" / "link").symlink_to(tmp_path / "outside")
+    files.remove(str(tmp_path / "tree"))
+    files.remove(str(tmp_path / "tree"))
+    (tmp_path / "link").symlink_to(tmp_path / "outside")
+    files.remove(str(tmp_path / "link"))
+    assert (tmp_path / "outside" / "kept").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["outside"]
+
+
+@pytest.mark.parametrize(("path", "clean"), [("a//b/./c", "a/b/c"), ("a/../b", "b")])
+def test_a_path_below_is_told_in_its_shortest_form(path: str, clean: str) -> None:
+    assert files.below(path) == clean
+
+
+@pytest.mark.parametrize("path", ["", ".", "/a", "..", "a/../..", "../a"])
+def test_a_path_that_leads_elsewhere_is_none(path: str) -> None:
+    assert files.below(path) == ""
+
+
+def test_users_and_groups_have_numbers_and_names() -> None:
+    assert (files.user_id("root"), files.user_id("4711"), files.user_id("no-such-user")) == (0, 4711, None)
+    assert (files.group_id("root"), files.group_id("4711"), files.group_id("no-such-group")) == (0, 4711, None)
+    assert files.like(0o644, 0, 0) == "0644 root:root"
+    assert files.like(0o4750, 0, 987654) == "4750 root:987654"
+    assert files.user_called(987654) == "987654"
