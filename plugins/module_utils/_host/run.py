@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 LONGEST = 160  # characters of a command in a message
+GOING = 3.0  # seconds that a killed program has to be gone
 
 
 class NotRun(Problem):
@@ -53,6 +54,44 @@ def shown(argv: Sequence[str]) -> str:
     """Return a command as messages name it: its first words, so that a message stays one line."""
     text = " ".join(" ".join(argv).split())
     return text if len(text) <= LONGEST else f"{text[:LONGEST].rpartition(' ')[0]} …"
+
+
+def _descendants(pid: int) -> list[int]:
+    """Return what a process has started, as far as /proc tells."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else []:
+        try:
+            with open(f"/proc/{int(name)}/stat", encoding="utf-8", errors="replace") as stream:
+                parents[int(name)] = int(stream.read().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):  # no process, or one that has just ended
+            continue
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found[1:]
+
+
+def _kill(pid: int) -> None:
+    """Kill a process with what it has started: a grandchild would hold the pipes, and this process with them.
+
+    Its group is not all of that: apt-get gives dpkg a session, and so a group, of its own.
+    """
+    descendants = _descendants(pid)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+    for one in descendants:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(one, signal.SIGKILL)
+
+
+def _let_go(process: subprocess.Popen[str]) -> None:
+    """Wait for a killed process, and not for ever: one that waits for a dead file system or GPU cannot be killed."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(GOING)
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream:
+            with contextlib.suppress(OSError):  # what it has not read
+                stream.close()
 
 
 def run(
@@ -100,14 +139,12 @@ def run(
         if isinstance(error, FileNotFoundError) and error.filename == argv[0]:
             raise NotRun(f"the program {argv[0]} is not there") from error
         raise NotRun(f"{argv[0]} cannot be run: {error.strerror}: {error.filename}") from error
-    with process:
-        try:
-            out, err = process.communicate(text, timeout=seconds)
-        except subprocess.TimeoutExpired as error:
-            raise NotRun(f"'{command}' did not end within {seconds:g} s{hint and f'; {hint}'}") from error
-        finally:
-            if process.returncode is None:
-                # With what it has started: a grandchild would hold the pipes, and this process with them.
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+    try:
+        out, err = process.communicate(text, timeout=seconds)
+    except subprocess.TimeoutExpired as error:
+        raise NotRun(f"'{command}' did not end within {seconds:g} s{hint and f'; {hint}'}") from error
+    finally:
+        if process.returncode is None:
+            _kill(process.pid)
+            _let_go(process)
     return Said(command, process.returncode, out, err or "")

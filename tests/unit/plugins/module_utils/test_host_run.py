@@ -5,14 +5,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import run as host_run
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.process import process_started
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
+from ansible_collections.pcluster.postboot.tests.waiting import until
 
 Program = Callable[[str], str]
 
@@ -21,8 +26,7 @@ Program = Callable[[str], str]
 def program(tmp_path: Path) -> Program:
     def make(body: str) -> str:
         path = tmp_path / "program"
-        path.write_text(f"#!/bin/bash\n{body}\n")
-        path.chmod(0o755)
+        lab.program(path, f"#!/bin/bash\n{body}\n")
         return str(path)
 
     return make
@@ -65,24 +69,17 @@ def test_bytes_that_are_no_text_do_not_end_it(program: Program) -> None:
     assert run([program(r"printf 'a\xffb'")], 10).out == "a\ufffdb"
 
 
-def test_a_program_that_hangs_is_killed_with_what_it_started(program: Program, tmp_path: Path) -> None:
+@pytest.mark.parametrize("session", ["", "setsid "])
+def test_a_program_that_hangs_is_killed_with_what_it_started(program: Program, tmp_path: Path, session: str) -> None:
+    """Also with what has a session of its own, as dpkg has that apt-get runs."""
     pid = tmp_path / "pid"
     start = time.monotonic()
     # The grandchild keeps the pipes open, and outlives its parent.
-    path = program(f"sleep 60 & echo $! > {pid}; wait")
+    path = program(f"{session}sleep 60 & echo $! > {pid}; wait")
     with pytest.raises(NotRun, match=r"^'.*/program now' did not end within 0\.5 s; see what it waits for$"):
         run([path, "now"], 0.5, hint="see what it waits for")
     assert time.monotonic() - start < 30
-    for _ in range(100):
-        try:
-            os.kill(int(pid.read_text()), 0)
-        except ProcessLookupError:
-            break
-        if Path(f"/proc/{pid.read_text().strip()}/stat").read_text().split()[2] == "Z":
-            break
-        time.sleep(0.05)
-    else:
-        pytest.fail("what the program has started goes on")
+    until(lambda: not process_started(int(pid.read_text())))
 
 
 def test_a_program_that_is_not_there_or_cannot_be_run_is_named(tmp_path: Path) -> None:
@@ -99,3 +96,19 @@ def test_a_program_that_is_not_there_or_cannot_be_run_is_named(tmp_path: Path) -
 def test_a_problem_is_one_line_and_has_what_is_told_beside_it() -> None:
     problem = Problem("two\n  lines", log=["a"])
     assert (str(problem), problem.told) == ("two lines", {"log": ["a"]})
+
+
+def test_a_program_that_cannot_be_killed_is_left_behind(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one in uninterruptible sleep, on a dead mount or with a lost GPU; here nobody kills it."""
+    left: list[int] = []
+    monkeypatch.setattr(host_run, "_kill", left.append)
+    monkeypatch.setattr(host_run, "GOING", 0.2)
+    begin = time.monotonic()
+    try:
+        with pytest.raises(NotRun, match=r"did not end within 0\.2 s"):
+            run([program("sleep 60")], 0.2)
+        assert time.monotonic() - begin < 5
+        assert process_started(left[0])
+    finally:
+        os.killpg(left[0], signal.SIGKILL)
+        os.waitpid(left[0], 0)
