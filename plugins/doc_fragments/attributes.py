@@ -1,15 +1,17 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What most modules say of check mode, diff mode, a second run and their nodes. A module tells what differs."""
+"""What several modules say alike; a module tells what differs."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """The attributes of modules."""
+    """Attributes, notes and options of modules."""
 
     # A module that changes things on a node.
     DOCUMENTATION = r"""
+author:
+  - The pcluster.postboot contributors (@pcluster)
 attributes:
   check_mode:
     description: Can run in check mode and return what would change without changing it.
@@ -24,6 +26,8 @@ attributes:
 
     # A module that only looks.
     LOOKS = r"""
+author:
+  - The pcluster.postboot contributors (@pcluster)
 attributes:
   check_mode:
     description: Can run in check mode and return the same as without it.
@@ -44,4 +48,61 @@ attributes:
     description: Target systems.
     support: full
     platforms: linux
+"""
+
+    # A module that only roles or playbooks of this collection call.
+    INTERNAL = r"""
+attributes: {}
+notes:
+  - Made for this collection's own roles and playbooks. Its options and its results may change in any release.
+"""
+
+    # A module that asks Slurm's controller.
+    SLURM = r"""
+options:
+  prefix:
+    description: Where Slurm is installed.
+    type: path
+    default: /opt/slurm
+  timeout:
+    description: Seconds that Slurm has to answer.
+    type: float
+    default: 10
+"""
+
+    # A module that asks AWS from where Ansible runs.
+    PROFILE = r"""
+options:
+  profile:
+    description: AWS profile; empty for boto3's own choice.
+    type: str
+    default: ""
+"""
+
+    # A module that makes or reads a stack.
+    REGION = r"""
+options:
+  region:
+    description: AWS region; empty for that of the profile or of C(AWS_REGION).
+    type: str
+    default: ""
+"""
+
+    # A module for Slurm's plugins, which are built for one Slurm.
+    PREFIX = r"""
+options:
+  prefix:
+    description: Directory of Slurm.
+    type: path
+    required: true
+"""
+
+    # A module that changes Docker's configuration.
+    RESTART = r"""
+options:
+  restart:
+    description: When a running Docker may be restarted. V(auto) is while no container would be stopped.
+    type: str
+    choices: [auto, always, never]
+    default: auto
 """
