@@ -4,9 +4,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import os
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,8 +20,10 @@ import pytest
 
 REPO = Path(__file__).resolve().parents[1]
 _HELD: list[tempfile.TemporaryDirectory[str]] = []
+Done = subprocess.CompletedProcess[str]
 
 
+@functools.cache
 def _collections_root() -> Path:
     """Return a folder in which ansible_collections/pcluster/postboot is this very checkout."""
     for root in (*REPO.parents[2:3], REPO / ".venv" / "collections"):
@@ -131,6 +137,49 @@ def node_tree(tmp_path: Path) -> Callable[[str], Path]:
         return unpack_node_tree(REPO / f"tests/unit/fixtures/nodes/{name}.tree", tmp_path / name)
 
     return unpack
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _read_once() -> Iterator[None]:
+    """Let all of botocore's sessions share what they read of its data: each would parse megabytes of JSON anew."""
+    from botocore.loaders import JSONFileLoader
+
+    read = functools.cache(JSONFileLoader().load_file)
+    with mock.patch.object(JSONFileLoader, "load_file", lambda _self, path: read(path)):
+        yield
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    """The address of an AWS API that moto serves."""
+    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    yield "http://{}:{}".format(*server.get_host_and_port())
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def collections() -> Path:
+    """A folder for ANSIBLE_COLLECTIONS_PATH in which a program finds this checkout."""
+    return _collections_root()
+
+
+@pytest.fixture(scope="session")
+def ansible(collections: Path) -> Callable[..., Done]:
+    """ansible("playbook", *arguments, cwd=…, NAME=value) runs one of Ansible's programs to its end."""
+
+    def run(program: str, *arguments: str, cwd: Path | None = None, **environment: str) -> Done:
+        return subprocess.run(
+            [sys.executable, "-m", "ansible", program, *arguments],
+            env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_COLLECTIONS_PATH": str(collections), **environment},
+            cwd=cwd,
+            text=True,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
 
 
 @pytest.fixture
