@@ -14,19 +14,18 @@ import fcntl
 import getpass
 import json
 import os
-import socket
-import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.process import machine_id, process_started
+
 # A prefix for every path below, for tests that have no node to write to.
 _ROOT = os.environ.get("PCLUSTER_POSTBOOT_ROOT", "")
 RUN_DIR = _ROOT + "/run/pcluster-postboot"
 STATE_DIR = _ROOT + "/var/lib/pcluster-postboot"
-REPORT = "report.json"  # of the last run, in STATE_DIR
 
 
 def lock_path() -> str:
@@ -42,40 +41,6 @@ def heartbeat(silence: float = 0) -> None:
     until = time.time() + silence
     with contextlib.suppress(OSError):
         os.utime(lock_path(), (until, until))
-
-
-def machine_id() -> str:
-    """Name this boot and this process namespace: process ids mean the same to everyone with the same answer."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as handle:
-            boot = handle.read().strip()
-    except OSError:
-        boot = _output("sysctl", "-n", "kern.boottime")
-    try:
-        namespace = os.readlink("/proc/self/ns/pid")
-    except OSError:
-        namespace = ""
-    return f"{socket.gethostname()} {boot} {namespace}".strip()
-
-
-def process_started(pid: int) -> str:
-    """Say when a process started, in the kernel's own words; empty when there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as handle:
-            # The second field is the command in parentheses, which may itself hold spaces and parentheses.
-            rest = handle.read().rpartition(")")[2].split()
-        return "" if rest[0] in "ZX" else rest[19]
-    except (OSError, IndexError):
-        if os.path.exists("/proc/self/stat"):
-            return ""
-    return _output("ps", "-o", "lstart=", "-p", str(pid))  # not Linux
-
-
-def _output(*command: str) -> str:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
 
 
 def user_name() -> str:
@@ -148,7 +113,7 @@ class Holder:
         """Name the holder in words."""
         if not self.run_id:
             return f"held by an unreadable lock ({lock_path()}), last seen {age:.0f} s ago"
-        seen = f"last seen {age:.0f} s ago" if age >= 0 else f"silent until {utc(time.time() - age)}, as it has told"
+        seen = f"last seen {age:.0f} s ago" if age >= 0 else f"silent until {utc(time.time() - age)}, as announced"
         if self.turns > 1:
             seen += f", and takes each task of its nodes in {self.turns} turns"
         return (
@@ -195,7 +160,7 @@ class Lock:
         with self._guard():
             outcome = self.look(lease, me, judged, judged_alive)
             if outcome.taken and outcome.how != "again":
-                write_atomically(self.path, json.dumps(asdict(me), sort_keys=True) + "\n", 0o644)
+                files.write(self.path, json.dumps(asdict(me), sort_keys=True) + "\n")
             elif outcome.taken:
                 os.utime(self.path)
             return outcome
@@ -248,41 +213,3 @@ class Lock:
             yield
         finally:
             os.close(handle)
-
-
-def write_atomically(path: str, text: str, mode: int) -> None:
-    """Put a file in place whole: readers see the old one or the new one."""
-    directory = os.path.dirname(path)
-    handle, temporary = tempfile.mkstemp(prefix="." + os.path.basename(path) + ".", dir=directory)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fchmod(stream.fileno(), mode)
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
-def with_versions(report: dict[str, Any]) -> dict[str, Any]:
-    """Return a report that also says for which version each component has run here last.
-
-    A run may have some components alone, so what the report of the run before says goes on to hold for the others.
-    """
-    try:
-        with open(os.path.join(STATE_DIR, REPORT), encoding="utf-8") as stream:
-            before = json.load(stream).get("versions")
-    except (OSError, ValueError, AttributeError):
-        before = None
-    versions = dict(before) if isinstance(before, dict) else {}
-    for entry in report.get("components") or []:
-        name, status = entry.get("name"), entry.get("status")
-        if status in ("changed", "unchanged"):
-            told = {key: entry.get(key) or "" for key in ("version", "summary")}
-            versions[name] = {**told, "finished": report.get("finished") or ""}
-        elif status == "skipped" and not report.get("stopped"):
-            versions.pop(name, None)  # this node is not to have it any more
-    return {**report, "versions": versions}

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files, lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 
@@ -125,7 +125,9 @@ class DnfHolds:
     def original(self) -> str:
         """Return the lines that hold() will change, as they are written."""
         block = self._block()
-        return "".join(self._read().splitlines(keepends=True)[block.start : block.end]) if block else ""
+        return (
+            "".join((files.read(self._path) or "").splitlines(keepends=True)[block.start : block.end]) if block else ""
+        )
 
     def release(self, names: Sequence[str], original: str = "") -> None:
         """Take the names out of the exclusions again; a line that only they filled goes.
@@ -137,25 +139,18 @@ class DnfHolds:
 
     def _excluded(self) -> list[str]:
         found: list[str] = []
-        for block in _main_options(self._read()):
+        for block in _main_options(files.read(self._path) or ""):
             if block.key in _DNF_KEYS:
                 found += _words(block.value)
         return found
 
     def _block(self) -> _Option | None:
         # A later line of the same option wins over an earlier one, so the last one is what counts.
-        blocks = [block for block in _main_options(self._read()) if block.key in _DNF_KEYS]
+        blocks = [block for block in _main_options(files.read(self._path) or "") if block.key in _DNF_KEYS]
         return blocks[-1] if blocks else None
 
-    def _read(self) -> str:
-        try:
-            with open(self._path, encoding="utf-8") as handle:
-                return handle.read()
-        except FileNotFoundError:
-            return ""
-
     def _edit(self, add: Sequence[str] = (), remove: Sequence[str] = (), original: str = "") -> None:
-        text = self._read()
+        text = files.read(self._path) or ""
         lines = text.splitlines(keepends=True)
         if lines and not lines[-1].endswith("\n"):
             lines[-1] += "\n"
@@ -179,7 +174,7 @@ class DnfHolds:
             lines[block.start : block.end] = [new]
         mode = os.stat(self._path).st_mode & 0o7777 if text else 0o644
         os.makedirs(os.path.dirname(self._path), exist_ok=True)
-        _run.write_atomically(os.path.realpath(self._path), "".join(lines), mode)
+        files.write(os.path.realpath(self._path), "".join(lines), mode)
 
 
 def _words(value: str) -> list[str]:
@@ -223,7 +218,7 @@ class Holds:
 
     def __init__(self, manager: AptHolds | DnfHolds, directory: str = "") -> None:
         self._manager = manager
-        self._path = os.path.join(directory or _run.STATE_DIR, "holds.json")
+        self._path = os.path.join(directory or lock.STATE_DIR, "holds.json")
 
     def begin(self, patterns: Sequence[str]) -> list[str]:
         """Hold what matches; return what is newly held."""
@@ -233,7 +228,7 @@ class Holds:
         held, original = self.recorded()
         record = {"held": sorted({*held, *names}), "original": original if held else self._manager.original()}
         os.makedirs(os.path.dirname(self._path), mode=0o755, exist_ok=True)
-        _run.write_atomically(self._path, json.dumps(record, indent=1) + "\n", 0o644)
+        files.write(self._path, json.dumps(record, indent=1) + "\n")
         self._manager.hold(names)
         return names
 

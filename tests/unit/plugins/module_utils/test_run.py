@@ -14,33 +14,33 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock as host_lock
 
-ME = _run.Holder(run_id="me", user="alice", controller="ws", pid=1, pid_started="1", machine="ws boot pid")
+ME = host_lock.Holder(run_id="me", user="alice", controller="ws", pid=1, pid_started="1", machine="ws boot pid")
 OTHER = replace(ME, run_id="other", user="bob")
 
 
 @pytest.fixture
-def lock(tmp_path: Path) -> _run.Lock:
-    return _run.Lock(str(tmp_path / "run"))
+def lock(tmp_path: Path) -> host_lock.Lock:
+    return host_lock.Lock(str(tmp_path / "run"))
 
 
 @pytest.fixture
-def dead() -> _run.Holder:
+def dead() -> host_lock.Holder:
     """A process of this machine that has ended."""
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    holder = _run.Holder.of_process(child.pid, "push")
+    holder = host_lock.Holder.of_process(child.pid, "push")
     assert holder.alive() is True
     child.communicate()
     return holder
 
 
-def age(lock: _run.Lock, seconds: float) -> None:
+def age(lock: host_lock.Lock, seconds: float) -> None:
     then = time.time() - seconds
     os.utime(lock.path, (then, then))
 
 
-def test_a_free_lock_is_taken_and_names_its_holder(lock: _run.Lock) -> None:
+def test_a_free_lock_is_taken_and_names_its_holder(lock: host_lock.Lock) -> None:
     outcome = lock.take(ME, lease=10)
     assert (outcome.taken, outcome.how) == (True, "free")
     assert json.loads(Path(lock.path).read_text())["user"] == "alice"
@@ -48,7 +48,7 @@ def test_a_free_lock_is_taken_and_names_its_holder(lock: _run.Lock) -> None:
     assert lock.mine("me")
 
 
-def test_the_same_run_takes_it_again_and_is_seen(lock: _run.Lock) -> None:
+def test_the_same_run_takes_it_again_and_is_seen(lock: host_lock.Lock) -> None:
     lock.take(ME, lease=10)
     age(lock, 100)
     assert lock.take(replace(ME, user="changed"), lease=10).how == "again"
@@ -56,7 +56,7 @@ def test_the_same_run_takes_it_again_and_is_seen(lock: _run.Lock) -> None:
     assert json.loads(Path(lock.path).read_text())["user"] == "alice"
 
 
-def test_another_run_does_not_get_it_and_learns_whose_it_is(lock: _run.Lock) -> None:
+def test_another_run_does_not_get_it_and_learns_whose_it_is(lock: host_lock.Lock) -> None:
     lock.take(ME, lease=10)
     outcome = lock.take(OTHER, lease=10)
     assert not outcome.taken
@@ -65,7 +65,7 @@ def test_another_run_does_not_get_it_and_learns_whose_it_is(lock: _run.Lock) -> 
     assert lock.mine("me")
 
 
-def test_a_lease_that_ran_out_is_taken(lock: _run.Lock) -> None:
+def test_a_lease_that_ran_out_is_taken(lock: host_lock.Lock) -> None:
     lock.take(ME, lease=10)
     age(lock, 11)
     assert not lock.take(OTHER, lease=12).taken
@@ -73,66 +73,64 @@ def test_a_lease_that_ran_out_is_taken(lock: _run.Lock) -> None:
     assert lock.mine("other")
 
 
-def test_a_sign_of_life_renews_the_lease(lock: _run.Lock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sign_of_life_renews_the_lease(lock: host_lock.Lock, monkeypatch: pytest.MonkeyPatch) -> None:
     lock.take(ME, lease=10)
     age(lock, 11)
-    monkeypatch.setattr(_run, "RUN_DIR", lock.directory)
-    _run.heartbeat()
+    monkeypatch.setattr(host_lock, "RUN_DIR", lock.directory)
+    host_lock.heartbeat()
     assert not lock.take(OTHER, lease=10).taken
 
 
 def test_a_run_that_has_told_that_it_will_be_silent_is_not_dead(
-    lock: _run.Lock, monkeypatch: pytest.MonkeyPatch
+    lock: host_lock.Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock.take(ME, lease=10)
-    monkeypatch.setattr(_run, "RUN_DIR", lock.directory)
-    _run.heartbeat(silence=3600)
+    monkeypatch.setattr(host_lock, "RUN_DIR", lock.directory)
+    host_lock.heartbeat(silence=3600)
     outcome = lock.take(OTHER, lease=0)
     assert not outcome.taken
     assert -3600 <= outcome.age < -3500
-    assert f"silent until {_run.utc(time.time() - outcome.age)[:10]}" in ME.sentence(outcome.age)
+    assert f"silent until {host_lock.utc(time.time() - outcome.age)[:10]}" in ME.sentence(outcome.age)
     # What comes next counts from then on.
-    _run.heartbeat()
+    host_lock.heartbeat()
     assert "last seen 0 s ago" in ME.sentence(lock.look(10, OTHER).age)
     age(lock, 11)
     assert lock.take(OTHER, lease=10).how == "expired"
 
 
 def test_a_sign_of_life_without_a_lock_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_run, "RUN_DIR", str(tmp_path / "absent"))
-    _run.heartbeat()
+    monkeypatch.setattr(host_lock, "RUN_DIR", str(tmp_path / "absent"))
+    host_lock.heartbeat()
     assert not (tmp_path / "absent").exists()
 
 
-def test_a_dead_process_of_this_machine_holds_nothing(lock: _run.Lock, dead: _run.Holder) -> None:
+def test_a_dead_process_of_this_machine_holds_nothing(lock: host_lock.Lock, dead: host_lock.Holder) -> None:
     lock.take(dead, lease=1000)
     assert lock.take(OTHER, lease=1000).how == "dead"
 
 
 def test_a_process_that_nobody_has_waited_for_is_dead_too() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    holder = _run.Holder.of_process(child.pid, "push")
+    holder = host_lock.Holder.of_process(child.pid, "push")
     child.kill()
-    deadline = time.monotonic() + 5
-    while holder.alive() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert holder.alive() is False
     child.wait()
 
 
-def test_a_process_number_that_was_used_again_is_another_process(lock: _run.Lock) -> None:
-    mine = _run.Holder.of_process(os.getpid(), "push")
+def test_a_process_number_that_was_used_again_is_another_process(lock: host_lock.Lock) -> None:
+    mine = host_lock.Holder.of_process(os.getpid(), "push")
     lock.take(replace(mine, run_id="before", pid_started="7"), lease=1000)
     assert lock.take(mine, lease=1000).how == "dead"
 
 
-def test_a_living_process_of_this_machine_keeps_it_beyond_its_lease(lock: _run.Lock) -> None:
-    lock.take(replace(_run.Holder.of_process(os.getpid(), "pull"), run_id="a"), lease=10)
+def test_a_living_process_of_this_machine_keeps_it_beyond_its_lease(lock: host_lock.Lock) -> None:
+    lock.take(replace(host_lock.Holder.of_process(os.getpid(), "pull"), run_id="a"), lease=10)
     age(lock, 1000)
     assert not lock.take(OTHER, lease=10).taken
 
 
-def test_process_numbers_of_another_machine_say_nothing(lock: _run.Lock, dead: _run.Holder) -> None:
+def test_process_numbers_of_another_machine_say_nothing(lock: host_lock.Lock, dead: host_lock.Holder) -> None:
     elsewhere = replace(dead, machine="elsewhere")
     assert elsewhere.alive() is None
     lock.take(elsewhere, lease=1000)
@@ -140,18 +138,20 @@ def test_process_numbers_of_another_machine_say_nothing(lock: _run.Lock, dead: _
 
 
 @pytest.mark.parametrize(("alive", "old", "taken"), [(False, 1, True), (True, 1, False), (True, 5000, False)])
-def test_what_the_controller_knows_of_the_holder_counts(lock: _run.Lock, alive: bool, old: float, taken: bool) -> None:
+def test_what_the_controller_knows_of_the_holder_counts(
+    lock: host_lock.Lock, alive: bool, old: float, taken: bool
+) -> None:
     lock.take(ME, lease=10)
     age(lock, old)
     assert lock.take(OTHER, 1000, judged="me", judged_alive=alive).taken is taken
 
 
-def test_a_judgement_of_a_run_that_is_gone_does_not_hit_its_successor(lock: _run.Lock) -> None:
+def test_a_judgement_of_a_run_that_is_gone_does_not_hit_its_successor(lock: host_lock.Lock) -> None:
     lock.take(replace(ME, run_id="successor"), lease=10)
     assert not lock.take(OTHER, 10, judged="me", judged_alive=False).taken
 
 
-def test_an_unreadable_lock_is_kept_for_its_lease(lock: _run.Lock) -> None:
+def test_an_unreadable_lock_is_kept_for_its_lease(lock: host_lock.Lock) -> None:
     os.makedirs(lock.directory)
     Path(lock.path).write_text("{")
     outcome = lock.take(OTHER, lease=10)
@@ -163,13 +163,13 @@ def test_an_unreadable_lock_is_kept_for_its_lease(lock: _run.Lock) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"run_id": "x", "pid": "no"}', "[]", '{"run_id": "x", "later": {"a": 1}}'])
-def test_a_lock_of_another_version_is_read_as_far_as_it_goes(lock: _run.Lock, text: str) -> None:
+def test_a_lock_of_another_version_is_read_as_far_as_it_goes(lock: host_lock.Lock, text: str) -> None:
     os.makedirs(lock.directory)
     Path(lock.path).write_text(text)
     assert not lock.take(OTHER, lease=10).taken
 
 
-def test_only_the_holder_releases(lock: _run.Lock) -> None:
+def test_only_the_holder_releases(lock: host_lock.Lock) -> None:
     assert not lock.release("me")
     assert not os.path.exists(lock.directory)
     lock.take(ME, lease=10)
@@ -178,7 +178,7 @@ def test_only_the_holder_releases(lock: _run.Lock) -> None:
     assert lock.take(OTHER, lease=10).how == "free"
 
 
-def test_waiting_ends_when_the_lock_is_free(lock: _run.Lock, dead: _run.Holder) -> None:
+def test_waiting_ends_when_the_lock_is_free(lock: host_lock.Lock, dead: host_lock.Holder) -> None:
     lock.take(ME, lease=1000)
     started = time.monotonic()
     assert not lock.wait(OTHER, 1000, seconds=0.2, pause=0.05).taken
@@ -187,16 +187,13 @@ def test_waiting_ends_when_the_lock_is_free(lock: _run.Lock, dead: _run.Holder) 
     assert lock.wait(OTHER, 99.1, seconds=5, pause=0.05).how == "expired"
 
 
+COLLECTIONS = host_lock.__file__.partition("/ansible_collections/")[0]
 TAKER = """
-import os, sys, time
+import sys
 sys.path.insert(0, sys.argv[1])
-import importlib.util
-spec = importlib.util.spec_from_file_location("_run", sys.argv[2])
-_run = importlib.util.module_from_spec(spec)
-sys.modules["_run"] = _run
-spec.loader.exec_module(_run)
-lock = _run.Lock(sys.argv[3])
-me = _run.Holder(run_id=sys.argv[4], machine="elsewhere", pid=1)
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.lock import Holder, Lock
+lock = Lock(sys.argv[2])
+me = Holder(run_id=sys.argv[3], machine="elsewhere", pid=1)
 print("ready", flush=True)
 input()
 print(lock.take(me, 10).taken, flush=True)
@@ -204,13 +201,13 @@ print(lock.take(me, 10).taken, flush=True)
 
 
 @pytest.mark.parametrize("before", ["free", "expired", "dead"])
-def test_of_many_takers_at_once_one_wins(lock: _run.Lock, dead: _run.Holder, before: str) -> None:
+def test_of_many_takers_at_once_one_wins(lock: host_lock.Lock, dead: host_lock.Holder, before: str) -> None:
     if before != "free":
         lock.take(dead if before == "dead" else ME, lease=10)
         age(lock, 11 if before == "expired" else 0)
     takers = [
         subprocess.Popen(
-            [sys.executable, "-I", "-c", TAKER, "", _run.__file__, lock.directory, f"taker{number}"],
+            [sys.executable, "-I", "-c", TAKER, COLLECTIONS, lock.directory, f"taker{number}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -231,17 +228,7 @@ def test_of_many_takers_at_once_one_wins(lock: _run.Lock, dead: _run.Holder, bef
 
 
 def test_the_run_id_is_the_same_for_every_worker_of_a_process() -> None:
-    one = _run.Holder.of_process(os.getpid(), "push")
-    assert one.run_id == _run.Holder.of_process(os.getpid(), "pull").run_id
-    assert one.run_id != _run.Holder.of_process(os.getppid(), "push").run_id
+    one = host_lock.Holder.of_process(os.getpid(), "push")
+    assert one.run_id == host_lock.Holder.of_process(os.getpid(), "pull").run_id
+    assert one.run_id != host_lock.Holder.of_process(os.getppid(), "push").run_id
     assert " " not in one.run_id
-
-
-def test_what_is_written_is_whole_and_has_its_mode(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    _run.write_atomically(str(path), "one", 0o640)
-    _run.write_atomically(str(path), "two", 0o640)
-    assert (path.read_text(), path.stat().st_mode & 0o777) == ("two", 0o640)
-    with pytest.raises(OSError, match="absent"):
-        _run.write_atomically(str(tmp_path / "absent" / "file"), "x", 0o644)
-    assert os.listdir(tmp_path) == ["file"]

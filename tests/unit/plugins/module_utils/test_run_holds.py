@@ -12,15 +12,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run_holds
-from ansible_collections.pcluster.postboot.plugins.module_utils._run_holds import AptHolds, DnfHolds, Holds
+from ansible_collections.pcluster.postboot.plugins.module_utils._packages import holds as packages_holds
+from ansible_collections.pcluster.postboot.plugins.module_utils._packages.holds import AptHolds, DnfHolds, Holds
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
 PATTERNS = ["linux-image-*", "nvidia-driver*", "lustre-client*"]
 
 
 class Dpkg:
-    """dpkg with its selections."""
-
     def __init__(self, **packages: str) -> None:
         self.status = {name.replace("_", "-"): status for name, status in packages.items()}
         self.locked = 0
@@ -107,43 +106,43 @@ def test_nothing_to_hold_writes_nothing(dpkg: Dpkg, tmp_path: Path) -> None:
 
 
 def test_a_busy_dpkg_is_waited_for_and_then_said_to_be_busy(dpkg: Dpkg, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_run_holds.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(packages_holds.time, "sleep", lambda _seconds: None)
     dpkg.locked = 2
     AptHolds(dpkg).hold(["bash"])
     assert "bash" in dpkg.held()
     dpkg.locked = 1
-    with pytest.raises(_run_holds.BusyError, match="another process"):
+    with pytest.raises(packages_holds.BusyError, match="another process"):
         AptHolds(dpkg, patience=0).hold(["bash"])
 
 
 @pytest.mark.parametrize(
-    ("program", "holds", "named"),
-    [("dpkg-query", AptHolds(), "dpkg-query -W"), ("rpm", DnfHolds(), "rpm -qa")],
+    ("program", "holds", "named"), [("dpkg-query", AptHolds(), "dpkg-query -W"), ("rpm", DnfHolds(), "rpm -qa")]
 )
 def test_a_program_that_hangs_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, holds: AptHolds | DnfHolds, named: str
 ) -> None:
-    (tmp_path / program).write_text("#!/bin/sh\nexec sleep 60\n")
-    (tmp_path / program).chmod(0o755)
+    lab.program(tmp_path / program, "#!/bin/sh\nexec sleep 60\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(_run_holds, "SECONDS", 0.2)
-    with pytest.raises(_run_holds.HoldError, match=f"^'{named} .*' did not end within 0.2 s; see what it waits for$"):
+    monkeypatch.setattr(packages_holds, "SECONDS", 0.2)
+    with pytest.raises(
+        packages_holds.HoldError, match=f"^'{named} .*' did not end within 0.2 s; see what it waits for$"
+    ):
         holds.to_hold(["*"])
 
 
 def test_another_error_of_dpkg_is_told() -> None:
-    with pytest.raises(_run_holds.HoldError, match="dpkg-query cannot list the packages: broken"):
+    with pytest.raises(packages_holds.HoldError, match="dpkg-query cannot list the packages: broken"):
         AptHolds(lambda _command, _text: (2, "", "a\nbroken\n")).to_hold(["*"])
 
 
 def test_a_broken_record_stops_before_anything_is_released(dpkg: Dpkg, tmp_path: Path) -> None:
     (tmp_path / "holds.json").write_text("[")
-    with pytest.raises(_run_holds.HoldError, match="release what it names, then remove it"):
+    with pytest.raises(packages_holds.HoldError, match="release what it names, then remove it"):
         Holds(AptHolds(dpkg), str(tmp_path)).end()
 
 
 def test_names_with_an_architecture_match_without_it() -> None:
-    assert _run_holds.matching(["libnvidia-compute-595:amd64", "bash"], ["libnvidia-compute-*"]) == [
+    assert packages_holds.matching(["libnvidia-compute-595:amd64", "bash"], ["libnvidia-compute-*"]) == [
         "libnvidia-compute-595:amd64"
     ]
 
@@ -241,4 +240,4 @@ def test_the_default_patterns_spare_the_container_toolkit(repo: Path) -> None:
     held = ["linux-image-6.8.0-1015-aws", "linux-aws", "linux-modules-extra-6.8.0-1015-aws", "kernel-core"]
     held += ["lustre-client-modules-aws", "kmod-lustre-client", "nvidia-driver-595-server", "nvidia-fabricmanager-595"]
     held += ["nvidia-imex", "cuda-drivers-595", "kmod-nvidia-latest-dkms", "libnvidia-compute-595:amd64"]
-    assert _run_holds.matching([*spared, *held], patterns) == sorted(held)
+    assert packages_holds.matching([*spared, *held], patterns) == sorted(held)
