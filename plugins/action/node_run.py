@@ -10,10 +10,11 @@ from dataclasses import asdict
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
-from ansible.plugins.action import ActionBase
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _report, _turns
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import report as site_report
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import turns
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.in_process import InProcess
 
 _MODULE = "pcluster.postboot.node_run"
 # One remote command waits this long at most: connections such as Session Manager's end longer ones.
@@ -21,19 +22,18 @@ _TURN = 20.0
 _PAUSE = 5.0
 
 
-class ActionModule(ActionBase):
+class ActionModule(InProcess):
     """Call the module as often as waiting needs, and hand it the report at the end."""
 
     _supports_check_mode = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Run on the controller."""
         variables = task_vars or {}
         result: dict[str, Any] = super().run(tmp, variables)
         args = dict(self._task.args)
         # A worker process is a child of the one that drives the run.
         mode = "pull" if self._connection.transport == "local" else "push"
-        me = _run.Holder.of_process(os.getppid(), mode, _turns.turns(variables))
+        me = lock.Holder.of_process(os.getppid(), mode, turns.turns(variables))
         args["run"] = asdict(me)
         if args.get("state") == "end":
             result.update(self._end(args, variables))
@@ -59,7 +59,7 @@ class ActionModule(ActionBase):
             if answer.get("taken") or not answer.get("held"):
                 return answer
             # It is held. If its holder is of this machine, we know better than the node whether it lives.
-            holder = _run.Holder.from_dict(answer.get("holder"))
+            holder = lock.Holder.from_dict(answer.get("holder"))
             alive = holder.alive()
             if alive is not None:
                 args.update(judged_run=holder.run_id, judged_alive=alive)
@@ -71,7 +71,7 @@ class ActionModule(ActionBase):
 
     def _end(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         check = bool(self._task.check_mode)
-        report = _report.summarise(_report.Told.by(variables), variables, time.time(), check)
+        report = site_report.summarise(site_report.Told.by(variables), variables, time.time(), check)
         answer: dict[str, Any] = {"changed": False}
         if (variables.get("__postboot_begin") or {}).get("taken") and not check:
             # It does not fail here: the table, which comes next, has to be shown in any case.

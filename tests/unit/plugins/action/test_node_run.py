@@ -15,7 +15,7 @@ import pytest
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 
 from ansible_collections.pcluster.postboot.plugins.action import node_run
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
 
 
 class Action(node_run.ActionModule):
@@ -52,7 +52,15 @@ TAKEN = {"taken": True, "held": False}
 BUSY = {"taken": True, "held": False, "busy": True, "msg": "dpkg is busy"}
 
 
-def held_by(holder: _run.Holder) -> dict[str, Any]:
+def dead() -> lock.Holder:
+    """A run whose process has ended."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    holder = lock.Holder.of_process(child.pid, "push")
+    child.wait()
+    return holder
+
+
+def held_by(holder: lock.Holder) -> dict[str, Any]:
     return {"taken": False, "held": True, "failed": True, "msg": "held by", "holder": asdict(holder)}
 
 
@@ -62,11 +70,10 @@ def test_a_free_node_is_asked_once() -> None:
     assert action.calls[0]["wait"] == 0
 
 
-def test_the_node_learns_that_the_holder_is_dead() -> None:
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    holder = _run.Holder.of_process(child.pid, "push")
-    child.wait()
-    action = Action([held_by(holder), TAKEN], state="begin", lock_timeout=600)
+@pytest.mark.parametrize("lock_timeout", [0, 600])
+def test_the_node_learns_that_the_holder_is_dead(lock_timeout: int) -> None:
+    holder = dead()
+    action = Action([held_by(holder), TAKEN], state="begin", lock_timeout=lock_timeout)
     assert action.result() == TAKEN
     assert "judged_run" not in action.calls[0]
     assert (action.calls[1]["judged_run"], action.calls[1]["judged_alive"]) == (holder.run_id, False)
@@ -74,7 +81,7 @@ def test_the_node_learns_that_the_holder_is_dead() -> None:
 
 
 def test_the_node_learns_that_the_holder_lives() -> None:
-    holder = _run.Holder.of_process(os.getpid(), "push")
+    holder = lock.Holder.of_process(os.getpid(), "push")
     action = Action([held_by(holder), TAKEN], state="begin", lock_timeout=600)
     action.result()
     assert (action.calls[1]["judged_run"], action.calls[1]["judged_alive"]) == (holder.run_id, True)
@@ -82,31 +89,21 @@ def test_the_node_learns_that_the_holder_lives() -> None:
 
 
 def test_nothing_is_said_of_the_processes_of_others() -> None:
-    holder = replace(_run.Holder.of_process(os.getpid(), "push"), machine="elsewhere")
+    holder = replace(lock.Holder.of_process(os.getpid(), "push"), machine="elsewhere")
     action = Action([held_by(holder), TAKEN], state="begin", lock_timeout=600)
     action.result()
     assert "judged_run" not in action.calls[1]
 
 
 def test_the_wait_ends() -> None:
-    held = held_by(replace(_run.Holder.of_process(1, "push"), machine="elsewhere"))
+    held = held_by(replace(lock.Holder.of_process(1, "push"), machine="elsewhere"))
     action = Action([held], state="begin", lock_timeout=0)
     assert action.result()["failed"]
     assert action.calls[0]["wait"] == 0
 
 
-def test_a_dead_holder_is_found_even_without_waiting() -> None:
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    holder = _run.Holder.of_process(child.pid, "push")
-    child.wait()
-    action = Action([held_by(holder), TAKEN], state="begin", lock_timeout=0)
-    assert action.result() == TAKEN
-
-
 def test_a_node_that_does_not_believe_it_is_not_asked_for_ever() -> None:
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    held = held_by(_run.Holder.of_process(child.pid, "push"))
-    child.wait()
+    held = held_by(dead())
     action = Action([held, held, {**held, "taken": True}], state="begin", lock_timeout=600)
     action.result()
     assert [call["wait"] for call in action.calls] == [0, 0, 20]

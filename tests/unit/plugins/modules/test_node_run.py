@@ -5,14 +5,18 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _run_holds
-from ansible_collections.pcluster.postboot.plugins.modules import node_run
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import storage
+from ansible_collections.pcluster.postboot.plugins.module_utils._packages import holds as packages_holds
+from ansible_collections.pcluster.postboot.plugins.modules import node_facts, node_run
 
 ALICE = {"run_id": "alice's", "mode": "push", "controller": "ws", "user": "alice", "pid": 123, "machine": "ws b p"}
 BOB = {**ALICE, "run_id": "bob's", "user": "bob"}
@@ -21,8 +25,8 @@ Run = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(_run, "RUN_DIR", str(tmp_path / "run"))
-    monkeypatch.setattr(_run, "STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr(lock, "RUN_DIR", str(tmp_path / "run"))
+    monkeypatch.setattr(lock, "STATE_DIR", str(tmp_path / "state"))
     return tmp_path
 
 
@@ -68,6 +72,18 @@ def test_the_report_knows_the_versions_of_earlier_runs(run_module: Run, node: Pa
     assert "efa" not in run("five", component("efa", "skipped"), stopped=None)
     (node / "state/report.json").write_text("[]")
     assert run("six", component("nccl", "changed", "2.34")) == {"nccl": ("2.34", "six")}
+
+
+def test_who_looks_or_waits_keeps_no_dead_run_alive(
+    run_module: Run, node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "wait_for_setup", lambda _run: None)
+    begin(run_module, ALICE)
+    then = time.time() - 100
+    os.utime(node / "run/lock", (then, then))
+    run_module(node_facts)
+    assert begin(run_module, BOB, lock_lease=200)["failed"]
+    assert begin(run_module, BOB, lock_lease=90)["how"] == "expired"
 
 
 def test_the_second_names_the_first_in_one_line(run_module: Run, node: Path) -> None:
@@ -120,7 +136,7 @@ def holds(monkeypatch: pytest.MonkeyPatch, node: Path) -> dict[str, Any]:
             held, state["held"] = state["held"], []
             return held
 
-    monkeypatch.setattr(_run_holds, "Holds", lambda _manager: Manager())
+    monkeypatch.setattr(packages_holds, "Holds", lambda _manager: Manager())
     return state
 
 
@@ -131,7 +147,7 @@ def test_packages_are_held_for_the_run(run_module: Run, holds: dict[str, Any]) -
 
 
 def test_a_busy_package_manager_is_no_failure_yet(run_module: Run, node: Path, holds: dict[str, Any]) -> None:
-    holds["error"] = _run_holds.BusyError("dpkg is busy")
+    holds["error"] = packages_holds.BusyError("dpkg is busy")
     answer = begin(run_module, ALICE, package_manager="apt")
     assert (answer["taken"], answer["busy"], answer["failed"]) == (True, True, False)
     assert end(run_module, ALICE, package_manager="apt")["busy"]
@@ -143,7 +159,7 @@ def test_a_busy_package_manager_is_no_failure_yet(run_module: Run, node: Path, h
 
 
 def test_a_broken_package_manager_is_a_failure_that_names_the_variable(run_module: Run, holds: dict[str, Any]) -> None:
-    holds["error"] = _run_holds.HoldError("no dpkg")
+    holds["error"] = packages_holds.HoldError("no dpkg")
     answer = begin(run_module, ALICE, package_manager="apt")
     assert answer["failed"]
     assert answer["taken"]
