@@ -6,16 +6,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_engine, _packages, _run, _run_holds
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._packages import holds, plan, records, tool
 from ansible_collections.pcluster.postboot.plugins.modules import packages
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
+from ansible_collections.pcluster.postboot.tests.waiting import until
 
-Run = Callable[..., dict[str, Any]]
 NAMES = ["kit", "kit-base"]
 
 # What apt-get, dpkg and rpm do here: note the call, obey $TOP/says/<program> once, and write the status file.
@@ -48,20 +50,17 @@ esac
 
 
 def stanza(name: str, version: str, state: str = "installed", want: str = "install") -> str:
-    return f"Package: {name}\nStatus: {want} ok {state}\nVersion: {version}-1\n\n"
+    return lab.package(name, f"{version}-1", state, want)
 
 
 class Node:
-    """A node below a folder."""
-
-    def __init__(self, top: Path, run: Run) -> None:
+    def __init__(self, top: Path, run: lab.Run) -> None:
         self.top = top
         self.run = run
         for name in ("dpkg/updates", "bin", "says"):
             (top / name).mkdir(parents=True)
         for name in ("apt-get", "apt-cache", "apt-mark", "dpkg", "dpkg-query", "rpm", "dnf"):
-            (top / "bin" / name).write_text(TOOL.format(top=top))
-            (top / "bin" / name).chmod(0o755)
+            lab.program(top / "bin" / name, TOOL.format(top=top))
         self.has()
         self.after(kit="1.19.1", **{"kit-base": "1.19.1"})
 
@@ -72,8 +71,7 @@ class Node:
         (self.top / "after").write_text("".join(stanza(name, version) for name, version in versions.items()))
 
     def calls(self, program: str = "") -> list[str]:
-        path = self.top / "calls"
-        return [line for line in (path.read_text().splitlines() if path.exists() else []) if line.startswith(program)]
+        return [line for line in lab.lines(self.top / "calls") if line.startswith(program)]
 
     def record(self) -> Any:
         path = self.top / "state/packages/kit.json"
@@ -88,14 +86,12 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) -> Node:
-    monkeypatch.setattr(_docker_engine, "DPKG", str(tmp_path / "dpkg"))
-    monkeypatch.setattr(_run, "STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setattr(_run_holds, "DNF_CONF", str(tmp_path / "dnf.conf"))
-    monkeypatch.setattr(
-        _run_holds.DnfHolds.__init__, "__defaults__", (str(tmp_path / "dnf.conf"), _run_holds.run_command)
-    )
-    monkeypatch.setattr(_packages.time, "sleep", lambda _seconds: None)
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: lab.Run) -> Node:
+    monkeypatch.setattr(records, "DPKG", str(tmp_path / "dpkg"))
+    monkeypatch.setattr(lock, "STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr(holds, "DNF_CONF", str(tmp_path / "dnf.conf"))
+    monkeypatch.setattr(holds.DnfHolds.__init__, "__defaults__", (str(tmp_path / "dnf.conf"), holds.run_command))
+    monkeypatch.setattr(tool, "PAUSE", 0)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     return Node(tmp_path, run_module)
 
@@ -175,7 +171,7 @@ def test_the_beginning_of_a_version_means_one_that_is_new_enough(node: Node) -> 
 def test_a_minimum_counts_unless_something_older_is_asked_for(
     version: str, wanted: str, minimum: str, good: bool
 ) -> None:
-    assert _packages.meets(version, wanted, minimum) is good
+    assert plan.meets(version, wanted, minimum) is good
 
 
 def test_a_flaw_that_is_asked_for_stays_and_is_told(node: Node) -> None:
@@ -225,7 +221,7 @@ def test_a_program_that_no_package_brought_stays(node: Node) -> None:
     args = {"program": str(program), "fresh_version": "1.19.1"}
     found = node(**args)
     assert found["why"] == f"{program} is there, and no package brought it; it is left as it is"
-    assert (found["due"], found["version"], found["origin"]) == (False, "", "found")
+    assert (found["due"], found["version"], found["origin"], found["enough"]) == (False, "", "found", True)
     # Unless it is what a killed installation has left, as dpkg tells, or as we do.
     node.has(stanza("kit", "1.19.1", "half-installed"))
     assert node(check=True, **args)["why"] == "the installation of kit was interrupted"
@@ -251,8 +247,8 @@ def test_files_are_installed_in_one_go_and_only_in_their_own_version(node: Node)
 
 
 def test_an_interrupted_dpkg_is_finished_first(node: Node) -> None:
-    node.has(stanza("kit", "1.19.1", "half-configured"))
-    (node.top / "dpkg/updates/0001").write_text("")
+    node.has(*(stanza(name, "1.19.1") for name in NAMES))
+    (node.top / "dpkg/updates/0001").write_text(stanza("kit", "1.19.1", "unpacked"))
     found = node(fresh_version="1.19.1")
     assert found["why"] == "the installation of kit was interrupted"
     assert [line.split()[0] for line in node.calls()] == ["dpkg", "apt-cache", "apt-get"]
@@ -298,11 +294,7 @@ def test_another_package_operation_is_waited_for(node: Node) -> None:
 def test_old_lists_are_read_anew_once(node: Node) -> None:
     (node.top / "says/apt-get").write_text("E: Unable to locate package kit\n")
     assert node(version="1.19.1")["changed"]
-    assert [line.split()[-1] for line in node.calls("apt-get")] == [
-        "kit-base=1.19.1-*",
-        "update",
-        "kit-base=1.19.1-*",
-    ]
+    assert [line.split()[-1] for line in node.calls("apt-get")] == ["kit-base=1.19.1-*", "update", "kit-base=1.19.1-*"]
 
 
 def test_what_went_wrong_is_one_line(node: Node) -> None:
@@ -359,7 +351,7 @@ def test_dnf_finds_a_version_that_has_more_parts(node: Node) -> None:
 
 @pytest.mark.parametrize("manager", ["apt", "dnf"])
 def test_a_package_manager_that_hangs_is_one_line(node: Node, monkeypatch: pytest.MonkeyPatch, manager: str) -> None:
-    monkeypatch.setattr(_packages, "SECONDS", 0.3)
+    monkeypatch.setattr(tool, "SECONDS", 0.3)
     (node.top / "rpms").write_text("")
     program = {"apt": "apt-get", "dnf": "dnf"}[manager]
     # A package's script that waits for an answer, and holds what it was given to write to.
@@ -367,37 +359,53 @@ def test_a_package_manager_that_hangs_is_one_line(node: Node, monkeypatch: pytes
     failed = node(manager=manager, version="1.19.1", lock_timeout=0)
     assert failed["msg"].startswith(f"'{program} -")
     assert failed["msg"].endswith(
-        "' did not end within 0.3 s; see with 'ps -ef' which package's script it waited for, and run this again"
+        "' did not end within 0.3 s; it was killed; look whether the repositories answer, and in /var/log/apt/term.log "
+        "or /var/log/dnf.rpm.log which package's script it waited for, and run this again, which finishes what is half "
+        "installed"
     )
     assert node.record() == {"version": "1.19.1", "done": False}
 
 
-def test_apt_is_told_of_an_epoch(node: Node) -> None:
-    """It takes none of `kit=1.19.1-*` for 1:1.19.1-1."""
-    (node.top / "madison").write_text(
-        "       kit | 1:1.20.0-1 | http://mirror ./ Packages\n       kit | 1:1.19.1-1 | http://mirror ./ Packages\n"
-        "  kit-base | 1.19.1-1 | http://mirror ./ Packages\n"
+def test_a_killed_dpkg_is_finished_by_the_next_run(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package's script hangs: apt-get is killed, and with it the dpkg in its own session, which holds dpkg's lock."""
+    monkeypatch.setattr(tool, "SECONDS", 0.5)
+    half = stanza("kit", "1.19.1", "half-configured").replace("\n", "\\n")
+    apt = (node.top / "bin/apt-get").read_text()
+    (node.top / "bin/apt-get").write_text(
+        f"#!/bin/sh\nprintf '{half}' > {node.top}/dpkg/status\nsetsid flock {node.top}/dpkg/lock sleep 60 & wait\n"
     )
+    assert node(version="1.19.1", lock_timeout=0)["failed"]
+    until(lambda: subprocess.run(["flock", "--nonblock", node.top / "dpkg/lock", "true"], check=False).returncode == 0)
+    (node.top / "bin/apt-get").write_text(apt)
+    assert node(version="1.19.1")["why"] == "the installation of kit was interrupted"
+    assert "--configure --pending" in node.calls("dpkg ")[0]
+    assert node.record() == {"version": "1.19.1", "done": True}
+
+
+def test_a_run_shows_that_it_lives_while_apt_works(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    beats: list[float] = []
+    monkeypatch.setattr(tool, "BEAT", 0.02)
+    monkeypatch.setattr(lock, "heartbeat", lambda: beats.append(0))
+    program = node.top / "bin/apt-get"
+    program.write_text(program.read_text() + "sleep 0.5\n")
     assert node(version="1.19.1")["changed"]
-    assert node.calls("apt-get")[0].endswith("install kit=1:1.19.1-1 kit-base=1.19.1-1")
+    assert len(beats) > 5
 
 
-def test_apt_is_told_of_a_version_without_a_revision(node: Node) -> None:
-    """It takes `kit=1.19.1-*` for 1.19.1-1 only."""
-    (node.top / "madison").write_text(
-        "       kit | 1.19.1+security-01 | http://mirror ./ Packages\n       kit | 1.19.1 | http://mirror ./ Packages\n"
-        "  kit-base | 1.19.1-1 | http://mirror ./ Packages\n"
-    )
+@pytest.mark.parametrize(
+    ("listed", "asked"),
+    [
+        # apt takes none of `kit=1.19.1-*` for 1:1.19.1-1, and that for 1.19.1-1 only.
+        (["kit | 1:1.20.0-1", "kit | 1:1.19.1-1", "kit-base | 1.19.1-1"], "kit=1:1.19.1-1 kit-base=1.19.1-1"),
+        (["kit | 1.19.1+security-01", "kit | 1.19.1", "kit-base | 1.19.1-1"], "kit=1.19.1 kit-base=1.19.1-1"),
+        (["kit | 1.19.1.3955-1", "kit | 1.19.1.3-1", "kit | 1.19.0-1"], "kit=1.19.1.3955-1 kit-base=1.19.1-*"),
+    ],
+    ids=["epoch", "no revision", "more parts"],
+)
+def test_apt_is_told_the_version_that_it_lists(node: Node, listed: list[str], asked: str) -> None:
+    (node.top / "madison").write_text("".join(f"{line:>24} | http://mirror ./ Packages\n" for line in listed))
     assert node(version="1.19.1")["changed"]
-    assert node.calls("apt-get")[0].endswith("install kit=1.19.1 kit-base=1.19.1-1")
-
-
-def test_apt_is_told_of_a_version_that_has_more_parts(node: Node) -> None:
-    (node.top / "madison").write_text(
-        "kit | 1.19.1.3955-1 | http://mirror ./ Packages\nkit | 1.19.1.3-1 | http://mirror\nkit | 1.19.0-1 | http://mirror\n"
-    )
-    assert node(version="1.19.1")["changed"]
-    assert node.calls("apt-get")[0].endswith("install kit=1.19.1.3955-1 kit-base=1.19.1-*")
+    assert node.calls("apt-get")[0].endswith(f"install {asked}")
 
 
 def test_apt_is_told_what_new_lists_have(node: Node) -> None:
@@ -445,8 +453,8 @@ def test_what_others_need_does_not_leave(node: Node) -> None:
     (node.top / "says/dpkg").write_text("dpkg: dependency problems prevent removal of oldkit: theirs depends on it.\n")
     failed = node(version="1.19.1", replaces=["oldkit"])
     assert failed["msg"] == (
-        "oldkit cannot be removed, so kit cannot come: dpkg: dependency problems prevent removal of oldkit: theirs "
-        "depends on it."
+        "oldkit cannot be removed, so kit is not installed: dpkg: dependency problems prevent removal of oldkit: "
+        "theirs depends on it."
     )
 
 
@@ -492,6 +500,85 @@ def test_dnf_is_asked_for_the_newest_too(node: Node) -> None:
     assert asked == "dnf -q repoquery --latest-limit=1 --queryformat=%{version} kit-1.19.*"
     assert installed.endswith("install kit-1.19.10 kit-base-1.19.10")
     assert not node(manager="dnf", version="1.19", latest=True)["changed"]
+
+
+def test_packages_apart_come_without_the_others_being_named(node: Node) -> None:
+    node.after(kit="1.19.1", **{"kit-base": "1.19.1", "plug": "0.3"})
+    args = {"fresh_version": "1.19.1", "apart": ["plug"]}
+    assert node(**args)["installed"] == {"kit": "1.19.1", "kit-base": "1.19.1", "plug": "0.3"}
+    assert node.calls("apt-get")[-1].endswith("install kit=1.19.1-* kit-base=1.19.1-* plug")
+    assert not node(**args)["due"]
+    # Somebody else's is not touched, and does not become ours.
+    node.has(stanza("kit", "1.17.0"), stanza("kit-base", "1.17.0"))
+    (node.top / "state/packages/kit.json").unlink()
+    checked = node(check=True, **args)
+    assert (checked["why"], checked["packages"], checked["along"]) == ("missing: plug", [], ["plug"])
+    assert checked["diff"]["after"] == "kit 1.17.0\nkit-base 1.17.0\nplug newest\n"
+    node.after(kit="1.17.0", **{"kit-base": "1.17.0", "plug": "0.3"})
+    found = node(**args)
+    assert (found["changed"], found["version"], found["origin"]) == (True, "1.17.0", "found")
+    assert node.calls("apt-get")[-1].endswith(" install plug")
+    assert node.record() is None
+    node.has(stanza("kit", "1.17.0"), stanza("kit-base", "1.17.0"), stanza("plug", "0.3", "unpacked"))
+    assert node(check=True, **args)["why"] == "the installation of plug was interrupted"
+    node.after(kit="1.17.0", **{"kit-base": "1.17.0"})
+    assert node(**args)["msg"] == "apt reports success, but plug is not there"
+
+
+def test_an_alternative_stays_unless_another_version_is_asked_for(node: Node) -> None:
+    node.has(stanza("otherkit", "1.18.2"))
+    args = {"title": "Kit", "fresh_version": "1.19.1", "alternatives": ["otherkit"], "replaces": ["otherkit"]}
+    found = node(state="planned", **args)
+    assert (found["due"], found["version"], found["origin"]) == (False, "1.18.2", "found")
+    assert (found["why"], found["summary"]) == ("otherkit 1.18.2 is installed", "Kit 1.18.2, the node had it")
+    assert not node(version="1.18", **args)["due"]
+    for more, why in (
+        ({"version": "1.19"}, "otherkit 1.18.2 is installed, wanted is kit 1.19"),
+        ({"minimum_version": "1.19"}, "Kit 1.18.2 is older than 1.19"),
+        ({"latest": True}, "otherkit 1.18.2 is installed, wanted is kit 1.19.1"),
+    ):
+        found = node(check=True, **args, **more)
+        assert (found["why"], found["leaving"], found["enough"]) == (why, ["otherkit"], False)
+    (node.top / "removed").write_text("")
+    assert node(latest=True, **args)["version"] == "1.19.1"
+
+
+def test_what_its_owner_left_out_is_asked_for_only_where_it_is_ours(node: Node) -> None:
+    args = {"fresh_version": "1.19.1", "optional": ["kit-base"]}
+    for there in ([], [stanza("kit-base", "1.16.0")]):
+        node.has(stanza("kit", "1.17.0"), *there)
+        assert not node(**args)["due"]
+        assert node(check=True, **args, version="1.17")["due"]
+        assert node(check=True, **args, minimum_version="1.18")["packages"] == NAMES
+        node.noted("1.17.0", True)
+        assert node(check=True, **args)["due"]
+        (node.top / "state/packages/kit.json").unlink()
+
+
+def test_a_family_is_replaced_along(node: Node) -> None:
+    node.has(*(stanza(name, "1.18.0") for name in (*NAMES, "kit-dev")))
+    node.after(**dict.fromkeys((*NAMES, "kit-dev"), "1.19.1"))
+    args = {"family": ["kit-dev", "kit-doc"], "replaces": ["oldkit"]}
+    assert not node(**args)["due"]
+    found = node(**args, version="1.19.1")
+    assert (found["changed"], found["packages"]) == (True, [*NAMES, "kit-dev"])
+    assert node.calls("apt-get")[-1].endswith("install kit=1.19.1-* kit-base=1.19.1-* kit-dev=1.19.1-*")
+    assert found["diff"]["after"] == "kit 1.19.1\nkit-base 1.19.1\nkit-dev 1.19.1\n"
+
+
+def test_a_version_that_could_not_be_had_makes_nothing_ours(node: Node) -> None:
+    node.has(stanza("kit", "1.17.0"), stanza("kit-base", "1.17.0"))
+    (node.top / "says/apt-get").write_text("E: broken\n")
+    assert node(version="1.99")["failed"]
+    assert node.record() == {"version": "1.99", "done": False}
+    found = node(fresh_version="1.19.1", follow=True)
+    assert (found["due"], found["origin"]) == (False, "found")
+    # What was ours before stays so.
+    node.noted("1.17.0", True)
+    (node.top / "says/apt-get").write_text("E: broken\n")
+    assert node(fresh_version="1.18.0", follow=True)["failed"]
+    assert node.record() == {"version": "1.18.0", "done": False, "was": "1.17.0"}
+    assert node(fresh_version="1.19.1", follow=True)["version"] == "1.19.1"
 
 
 def test_any_version_will_do(node: Node) -> None:
