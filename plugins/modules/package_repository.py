@@ -6,19 +6,17 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: package_repository
 short_description: Add a signed package repository to apt or dnf
 version_added: 0.1.0
 description:
-  - One step for a repository - gets its key, refuses it unless its fingerprint was named, reads the repository's
-    lists with that key, and only then adds the repository.
+  - One step for a repository - gets its key, refuses it unless its fingerprint was named, reads the repository's lists
+    with that key, and only then adds the repository.
   - The key is taken apart by the module itself. No gpg program, agent or terminal is needed.
   - Only this repository's lists are read, so that another one that is broken does not matter.
 options:
   name:
-    description:
-      - Name of the repository, of its file and of its key's file.
+    description: Name of the repository, of its file and of its key's file.
     type: str
     required: true
   format:
@@ -29,8 +27,7 @@ options:
     choices: [apt, dnf]
     required: true
   state:
-    description:
-      - V(absent) removes these two files. Packages that came from there, and the lists that were read, stay.
+    description: V(absent) removes these two files. Packages that came from there, and the lists that were read, stay.
     type: str
     choices: [present, absent]
     default: present
@@ -41,24 +38,20 @@ options:
       - Needed for O(state=present). A password in it is refused, because everybody may read the file.
     type: str
   description:
-    description:
-      - One line on what the repository is.
+    description: One line on what the repository is.
     type: str
   suites:
-    description:
-      - apt's suites, such as V(noble); V(/) for a repository without suites.
+    description: apt's suites, such as V(noble); V(/) for a repository without suites.
     type: list
     elements: str
     default: []
   components:
-    description:
-      - apt's components, such as V(stable); none where the suite ends in V(/).
+    description: apt's components, such as V(stable); none where the suite ends in V(/).
     type: list
     elements: str
     default: []
   architectures:
-    description:
-      - apt's architectures, such as V(amd64). All of the system's when left out.
+    description: apt's architectures, such as V(amd64). All of the system's when left out.
     type: list
     elements: str
     default: []
@@ -69,33 +62,28 @@ options:
         be verified with it. Then it is fetched once more, as its owner may have extended its expiry.
     type: str
   key_fingerprints:
-    description:
-      - Full fingerprints of the primary keys that may be in it, 40 hexadecimal digits each; blanks and colons do not
-        matter. A file that holds any other key is refused. Needed for O(state=present).
+    description: Full fingerprints of the primary keys that may be in it, 40 hexadecimal digits each; blanks and colons
+      do not matter. A file that holds any other key is refused. Needed for O(state=present).
     type: list
     elements: str
     default: []
   gpgcheck:
-    description:
-      - Whether dnf checks the signature of each package. apt always checks that of its lists.
+    description: Whether dnf checks the signature of each package. apt always checks that of its lists.
     type: bool
     default: true
   repo_gpgcheck:
-    description:
-      - Whether dnf checks the signature of the repository's metadata, for repositories that sign it.
+    description: Whether dnf checks the signature of the repository's metadata, for repositories that sign it.
     type: bool
     default: false
   mirrors:
-    description:
-      - Where copies of upstream sites are kept, each site under C(<mirror>/<host>/<path>), as for
-        M(pcluster.postboot.artifact). With one that a package manager can read (an http, https or file URL, or a
-        folder), both O(url) and O(key_url) are taken from the first.
+    description: Where copies of upstream sites are kept, each site under C(<mirror>/<host>/<path>), as for
+      M(pcluster.postboot.artifact). With one that a package manager can read (an http, https or file URL, or a folder),
+      both O(url) and O(key_url) are taken from the first.
     type: list
     elements: str
     default: []
   enabled:
-    description:
-      - Whether the repository is used. The lists of one that is not are not read.
+    description: Whether the repository is used. The lists of one that is not are not read.
     type: bool
     default: true
   options:
@@ -112,9 +100,13 @@ options:
     type: str
     choices: [missing, always, never]
     default: missing
+  unless_provided:
+    description: Whether nothing is done where apt has the repository by a file of somebody else, as apt refuses to work
+      at all with one that it has twice with different keys.
+    type: bool
+    default: false
   lock_timeout:
-    description:
-      - Seconds to wait for another package operation to end.
+    description: Seconds to wait for another package operation to end.
     type: int
     default: 300
 extends_documentation_fragment:
@@ -133,8 +125,6 @@ notes:
     files of other names they are only warned of.
   - The errors are one line each. The key could not be had, it is none, it is another one (found and needed
     fingerprints are named), or apt or dnf cannot read the repository; then it is not added.
-author:
-  - The pcluster.postboot contributors (@pcluster)
 """
 
 EXAMPLES = r"""
@@ -171,8 +161,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 actions:
-  description: >-
-    What was done, or in check mode would be, from V(installed-key), V(wrote), V(refreshed) and V(removed).
+  description: What was done, or in check mode would be, from V(installed-key), V(wrote), V(refreshed) and V(removed).
   type: list
   elements: str
   returned: success
@@ -200,53 +189,21 @@ fingerprints:
   sample: [9DC858229FC7DD38854AE2D88D81803C0EBFCD88]
 """
 
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-
-from ansible_collections.pcluster.postboot.plugins.module_utils import _packagerepo
-from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import frozen, serve
-
-
-def work(module: AnsibleModule) -> dict[str, Any]:
-    """Do what is asked for, and return the result."""
-    outcome = _packagerepo.apply(_packagerepo.Request(check=module.check_mode, **frozen(module.params)))
-    return {
-        "changed": bool(outcome.actions),
-        "actions": outcome.actions,
-        "diff": outcome.diff,
-        "url": outcome.url,
-        "source_path": outcome.source_path,
-        "key_path": outcome.key_path,
-        "fingerprints": outcome.fingerprints,
-        "warnings": outcome.warnings,
-    }
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import arguments, by, serve
+from ansible_collections.pcluster.postboot.plugins.module_utils._packages.repository import Request, apply
 
 
 def main() -> None:
-    """Run the module."""
-    words = {"type": "list", "elements": "str", "default": []}
     serve(
-        {
-            "name": {"type": "str", "required": True},
-            "format": {"type": "str", "choices": ["apt", "dnf"], "required": True},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-            "url": {"type": "str"},
-            "description": {"type": "str"},
-            "suites": words,
-            "components": words,
-            "architectures": words,
-            "key_url": {"type": "str", "no_log": False},
-            "key_fingerprints": {**words, "no_log": False},
-            "gpgcheck": {"type": "bool", "default": True},
-            "repo_gpgcheck": {"type": "bool", "default": False},
-            "mirrors": words,
-            "enabled": {"type": "bool", "default": True},
-            "options": {"type": "dict", "default": {}},
-            "refresh": {"type": "str", "choices": ["missing", "always", "never"], "default": "missing"},
-            "lock_timeout": {"type": "int", "default": 300},
-        },
-        work,
+        arguments(
+            Request,
+            format={"choices": ["apt", "dnf"]},
+            state={"choices": ["present", "absent"]},
+            refresh={"choices": ["missing", "always", "never"]},
+            key_url={"no_log": False},
+            key_fingerprints={"no_log": False},
+        ),
+        by(Request, apply),
         required_if=[("state", "present", ("url", "key_url", "key_fingerprints"))],
     )
 

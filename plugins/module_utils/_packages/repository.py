@@ -5,21 +5,19 @@
 from __future__ import annotations
 
 import glob
-import http.client
 import os
 import re
 import shutil
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _openpgp
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import mirrored, public
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model import mirrored, public
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files, http
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
-from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
+from ansible_collections.pcluster.postboot.plugins.module_utils._packages import openpgp, records, tool
 
 # Where the system begins. Tests put a folder here; what the files say stays the same.
 ROOT = "/"
@@ -43,7 +41,7 @@ _UNSAFE = (
 
 
 class Request(NamedTuple):
-    """What is asked for; the module's documentation tells what each part means."""
+    """The module's options."""
 
     name: str
     format: str
@@ -58,9 +56,10 @@ class Request(NamedTuple):
     repo_gpgcheck: bool = False
     mirrors: tuple[str, ...] = ()
     enabled: bool = True
-    options: dict[str, Any] | None = None
+    options: dict[str, Any] = {}
     state: str = "present"
     refresh: str = "missing"
+    unless_provided: bool = False
     lock_timeout: int = 300
     check: bool = False
 
@@ -83,9 +82,8 @@ class _Places(NamedTuple):
 
 
 def _places(request: Request) -> _Places:
-    if request.format == "apt":
-        return _Places(f"/etc/apt/sources.list.d/{request.name}.sources", f"/etc/apt/keyrings/{request.name}.gpg")
-    return _Places(f"/etc/yum.repos.d/{request.name}.repo", f"/etc/pki/rpm-gpg/RPM-GPG-KEY-{request.name}")
+    keys = {"apt": f"/etc/apt/keyrings/{request.name}.gpg", "dnf": f"/etc/pki/rpm-gpg/RPM-GPG-KEY-{request.name}"}
+    return _Places(records.source_path(request.format, request.name), keys[request.format])
 
 
 def at(path: str) -> str:
@@ -122,7 +120,7 @@ def validate(request: Request) -> list[str]:
     for word in (*request.suites, *request.components, *request.architectures):
         if not re.fullmatch(r"[\w./:+~$()-]+", word, re.ASCII):
             raise Problem(f"suites, components, architectures: {word!r} is not one word")
-    for key in request.options or {}:
+    for key in request.options:
         if key.lower() in _OURS[request.format]:
             raise Problem(f"options: {key!r} has an argument of its own; use that")
         if key.lower() in _UNSAFE or not re.fullmatch(r"[A-Za-z][\w-]*", key, re.ASCII):
@@ -132,8 +130,8 @@ def validate(request: Request) -> list[str]:
     if not request.key_fingerprints:
         raise Problem("key_fingerprints: at least one is needed; without it any key would be believed")
     try:
-        return [_openpgp.normalized(text) for text in request.key_fingerprints]
-    except _openpgp.BadKey as error:
+        return [openpgp.normalized(text) for text in request.key_fingerprints]
+    except openpgp.BadKey as error:
         raise Problem(f"key_fingerprints: {error}") from error
 
 
@@ -160,7 +158,7 @@ def _option(value: Any, kind: str) -> str:
 
 def source_text(request: Request, url: str, key_path: str) -> str:
     """Return the content of the file that names the repository."""
-    options = [(key, _option(value, request.format)) for key, value in sorted((request.options or {}).items())]
+    options = [(key, _option(value, request.format)) for key, value in sorted(request.options.items())]
     if request.format == "apt":
         fields = [
             ("Types", "deb"),
@@ -203,20 +201,8 @@ def _differs(path: str, content: bytes) -> bool:
 
 def _write(path: str, content: bytes) -> None:
     """Put a file in place in one step; its temporary name begins with a dot, which apt and dnf pass over."""
-    folder, name = os.path.split(at(path))
-    os.makedirs(folder, mode=0o755, exist_ok=True)
-    temporary = os.path.join(folder, f".{name}.postboot")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    try:
-        with open(descriptor, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fchmod(stream.fileno(), 0o644)
-            os.fsync(stream.fileno())
-        os.rename(temporary, at(path))
-    except OSError:
-        os.unlink(temporary)
-        raise
+    os.makedirs(os.path.dirname(at(path)), mode=0o755, exist_ok=True)
+    files.write(at(path), content)
 
 
 def download(url: str) -> bytes:
@@ -225,25 +211,21 @@ def download(url: str) -> bytes:
     for attempt in range(_RETRIES + 1):
         if attempt:
             time.sleep(_PAUSE * 2 ** (attempt - 1))
+        asked = urllib.request.Request(url, headers={"User-Agent": "pcluster.postboot (Ansible collection)"})
         try:
-            agent = {"User-Agent": "pcluster.postboot (Ansible collection)"}
-            with urllib.request.build_opener().open(urllib.request.Request(url, headers=agent), timeout=30) as response:
-                data: bytes = response.read(_LARGEST_KEY + 1)
-        except urllib.error.HTTPError as error:
-            reason = f"it answered {error.code} {error.reason}"
-            error.close()
-            if error.code not in (408, 425, 429, 500, 502, 503, 504):
-                break
-        except urllib.error.URLError as error:
-            reason = str(error.reason)
+            answer = http.ask(asked, 30, files=True, most=_LARGEST_KEY + 1)
+        except http.Unanswered as error:
+            reason = str(error)
             if url.startswith("file:"):
                 break
-        except (OSError, http.client.HTTPException) as error:
-            reason = str(error) or type(error).__name__
-        else:
-            if len(data) > _LARGEST_KEY:
+            continue
+        if answer.good:
+            if len(answer.body) > _LARGEST_KEY:
                 raise Problem(f"key_url: {public(url)} holds more than {_LARGEST_KEY} bytes, a key was expected")
-            return data
+            return answer.body
+        reason = f"it answered {answer.status} {answer.reason}"
+        if answer.status not in (408, 425, 429, 500, 502, 503, 504):
+            break
     raise Problem(f"key_url: {public(url)} gave no key: {reason}; if the node has no way there, set a mirror")
 
 
@@ -251,18 +233,18 @@ def _known_key(path: str, allowed: list[str]) -> tuple[bytes, list[str]]:
     """Return the key on disk with its fingerprints if every one of them is allowed, else nothing."""
     data = _read(path)
     try:
-        found = _openpgp.fingerprints(data) if data is not None else []
-    except _openpgp.BadKey:
+        found = openpgp.fingerprints(data) if data is not None else []
+    except openpgp.BadKey:
         found = []
     return (data or b"", found) if found and set(found) <= set(allowed) else (b"", [])
 
 
 def _as_read(data: bytes, kind: str) -> bytes:
     """Return a key in the form in which it is read: apt takes .gpg files as binary, rpm takes nothing but armor."""
-    binary = _openpgp.dearmor(data)
+    binary = openpgp.dearmor(data)
     if kind == "apt":
         return binary
-    return data if data != binary else _openpgp.armor(binary).encode()
+    return data if data != binary else openpgp.armor(binary).encode()
 
 
 def _fetch_key(request: Request, allowed: list[str]) -> tuple[bytes, list[str]]:
@@ -270,9 +252,9 @@ def _fetch_key(request: Request, allowed: list[str]) -> tuple[bytes, list[str]]:
     url = through_mirror(request.key_url or "", request.mirrors)
     data = download(url)
     try:
-        found = _openpgp.fingerprints(data)
+        found = openpgp.fingerprints(data)
         key = _as_read(data, request.format)
-    except _openpgp.BadKey as error:
+    except openpgp.BadKey as error:
         raise Problem(f"key_url: {public(url)} cannot be used: {error}") from error
     strange = [fingerprint for fingerprint in found if fingerprint not in allowed]
     if strange:
@@ -311,6 +293,28 @@ def _without_our_url(text: str, urls: set[str]) -> str:
     return "".join(kept)
 
 
+def _names(text: str, urls: set[str]) -> bool:
+    """Tell whether a file of apt's sources names one of some addresses."""
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    return any(_same_place(word, url) for line in lines for word in line.split() for url in urls)
+
+
+def _provided_by(request: Request, url: str) -> str:
+    """Return the file of somebody else by which apt has the repository already."""
+    if request.format != "apt":
+        return ""
+    own = _places(request).source
+    files = [at("/etc/apt/sources.list"), *sorted(glob.glob(at("/etc/apt/sources.list.d/*")))]
+    for path in files:
+        if path == at(own) or not path.endswith((".list", ".sources")) or not os.path.isfile(path):
+            continue
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            text = stream.read()
+        if _names(text, {url}) and not re.search(r"^enabled:\s*no", text, re.IGNORECASE | re.MULTILINE):
+            return path
+    return ""
+
+
 def _conflicts(request: Request, urls: set[str]) -> tuple[dict[str, str | None], list[str]]:
     """Return what must become of a vendor's file of the same name, and warnings about other files with our address.
 
@@ -332,13 +336,7 @@ def _conflicts(request: Request, urls: set[str]) -> tuple[dict[str, str | None],
                 changes[path] = rest if active else None
         elif request.format == "dnf" and re.search(rf"^\[{re.escape(request.name)}\]", text, re.MULTILINE):
             warnings.append(f"{path} has a section [{request.name}] too, dnf reads only one of them; remove it there")
-        elif request.format == "apt" and any(
-            _same_place(word, url)
-            for line in text.splitlines()
-            if not line.lstrip().startswith("#")
-            for word in line.split()
-            for url in urls
-        ):
+        elif request.format == "apt" and _names(text, urls):
             warnings.append(f"{path} names the same repository; apt refuses both where their keys differ: remove it")
     return changes, warnings
 
@@ -363,23 +361,14 @@ def apt_list_name(url: str) -> str:
     return bare.replace("/", "_")
 
 
-def _run(argv: list[str], lock_timeout: int) -> str:
-    deadline = time.monotonic() + lock_timeout
-    while True:
-        if not shutil.which(argv[0]):
-            raise Problem(f"the program {argv[0]} is not there: check 'format'")
-        said = run(argv, lock_timeout + 300, environment={"DEBIAN_FRONTEND": "noninteractive"}, merged=True)
-        # A component that is not there is nothing but a warning to apt, and nothing would ever be installed from it.
-        misspelt = re.search(r"^.*doesn't have the component.*$", said.out, re.MULTILINE)
-        if misspelt:
-            return misspelt[0]
-        if said.code == 0:
-            return ""
-        locked = re.search(r"Could not get lock|Unable to (lock|acquire)", said.out)
-        if locked and time.monotonic() < deadline:
-            time.sleep(min(5.0, _PAUSE * 2))
-            continue
-        return _complaint(said.out) or f"exit status {said.code}"
+def _refreshed(argv: list[str], lock_timeout: int) -> str:
+    """Run apt-get or dnf; return what was wrong, or nothing."""
+    said = tool.call(argv, lock_timeout, merged=True)
+    # A component that is not there is nothing but a warning to apt, and nothing would ever be installed from it.
+    misspelt = re.search(r"^.*doesn't have the component.*$", said.out, re.MULTILINE)
+    if misspelt:
+        return misspelt[0]
+    return (_complaint(said.out) or f"exit status {said.code}") if said.code else ""
 
 
 def _complaint(output: str) -> str:
@@ -422,13 +411,9 @@ def refresh(request: Request, text: str) -> None:
                 "--repo",
                 request.name,
             ]
-        complaint = _run(argv, request.lock_timeout)
+        complaint = _refreshed(argv, request.lock_timeout)
     if complaint:
         raise Problem(f"url: {argv[0]} cannot use {request.name}: {complaint}; it was not added")
-
-
-def _diff(path: str, before: str, after: str) -> dict[str, str]:
-    return {"before_header": path, "after_header": path, "before": before, "after": after}
 
 
 def _text(path: str) -> str:
@@ -440,8 +425,8 @@ def _key_lines(path: str) -> str:
     if data is None:
         return ""
     try:
-        return "".join(f"fingerprint: {fingerprint}\n" for fingerprint in _openpgp.fingerprints(data))
-    except _openpgp.BadKey as error:
+        return "".join(f"fingerprint: {fingerprint}\n" for fingerprint in openpgp.fingerprints(data))
+    except openpgp.BadKey as error:
         return f"unusable: {error}\n"
 
 
@@ -451,7 +436,7 @@ def _remove(request: Request, places: _Places) -> Outcome:
     for path in places:
         if os.path.lexists(at(path)):
             actions = ["removed"]
-            diff.append(_diff(path, _key_lines(path) if path == places.key else _text(path), ""))
+            diff.append(files.diff(path, _key_lines(path) if path == places.key else _text(path), ""))
             if not request.check:
                 os.unlink(at(path))
     return Outcome(actions, diff, None, *places, [], [])
@@ -470,6 +455,8 @@ def apply(request: Request) -> Outcome:
     actions: list[str] = []
     diff: list[dict[str, str]] = []
     url = through_mirror(request.url or "", request.mirrors)
+    if request.unless_provided and _provided_by(request, url):
+        return Outcome([], [], url, *places, [], [])
     text = source_text(request, url, places.key)
 
     key, found = _known_key(places.key, allowed)
@@ -486,13 +473,13 @@ def apply(request: Request) -> Outcome:
                 key, found = _fetch_key(request, allowed)
             _write(places.key, key)
             after = _key_lines(places.key)
-        diff.append(_diff(places.key, before, after))
+        diff.append(files.diff(places.key, before, after))
 
     conflicts, warnings = _conflicts(request, {request.url or "", url})
     changed = _differs(places.source, text.encode()) or bool(conflicts)
     if changed:
-        diff.append(_diff(places.source, _text(places.source), text))
-    diff += [_diff(path, _text(path), content or "") for path, content in conflicts.items()]
+        diff.append(files.diff(places.source, _text(places.source), text))
+    diff += [files.diff(path, _text(path), content or "") for path, content in conflicts.items()]
     reads = request.refresh != "never" and request.enabled
     refresh_due = reads and (changed or not _lists_are_there(request, url))
     if (refresh_due or (reads and request.refresh == "always")) and not request.check:

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _openpgp
+from ansible_collections.pcluster.postboot.plugins.module_utils._packages import openpgp
 
 ONE = "8D3DC2447DED5A132723BA63BB3F9F431B4E8440"
 TWO = "64D611E2705588227B721D46D66C153AC43AE1D0"
@@ -22,22 +22,22 @@ def keys(repo):
 
 def test_fingerprints_as_gpg_names_them(keys):
     # "two" is RSA with a subkey, whose fingerprint is not a primary key's.
-    assert _openpgp.fingerprints(keys["one"]) == [ONE]
-    assert _openpgp.fingerprints(keys["two"]) == [TWO]
+    assert openpgp.fingerprints(keys["one"]) == [ONE]
+    assert openpgp.fingerprints(keys["two"]) == [TWO]
 
 
 def test_binary_several_keys_and_several_blocks(keys):
-    binary = _openpgp.dearmor(keys["one"]) + _openpgp.dearmor(keys["two"])
-    assert _openpgp.fingerprints(binary) == [ONE, TWO]
-    assert _openpgp.fingerprints(keys["two"] + b"\n" + keys["one"]) == [TWO, ONE]
-    assert _openpgp.dearmor(binary) == binary
+    binary = openpgp.dearmor(keys["one"]) + openpgp.dearmor(keys["two"])
+    assert openpgp.fingerprints(binary) == [ONE, TWO]
+    assert openpgp.fingerprints(keys["two"] + b"\n" + keys["one"]) == [TWO, ONE]
+    assert openpgp.dearmor(binary) == binary
 
 
 def test_armor_there_and_back(keys):
-    binary = _openpgp.dearmor(keys["two"])
-    text = _openpgp.armor(binary)
+    binary = openpgp.dearmor(keys["two"])
+    text = openpgp.armor(binary)
     assert max(map(len, text.splitlines())) == 64
-    assert _openpgp.dearmor(text.encode()) == binary
+    assert openpgp.dearmor(text.encode()) == binary
     # gpg's own armor, but for the text around it
     assert [line for line in text.splitlines() if line] == [line for line in keys["two"].decode().splitlines() if line]
 
@@ -47,10 +47,10 @@ def test_armor_as_people_publish_it(keys):
     published = (
         "Our key:\n\n" + text.replace("BLOCK-----\n", "BLOCK-----\nVersion: 1\nComment: ours\n", 1) + "\nThe end\n"
     )
-    assert _openpgp.fingerprints(published.encode()) == [ONE]
-    assert _openpgp.fingerprints(text.replace("\n", "\r\n").encode()) == [ONE]
+    assert openpgp.fingerprints(published.encode()) == [ONE]
+    assert openpgp.fingerprints(text.replace("\n", "\r\n").encode()) == [ONE]
     without_check = "\n".join(line for line in text.splitlines() if not line.startswith("="))
-    assert _openpgp.fingerprints(without_check.encode()) == [ONE]
+    assert openpgp.fingerprints(without_check.encode()) == [ONE]
 
 
 def _length(kind, size):
@@ -65,10 +65,10 @@ def _length(kind, size):
 
 @pytest.mark.parametrize("kind", ["old", "old4", "new2", "new5"])
 def test_every_form_of_a_packet_s_length(keys, kind):
-    (tag, body), *_rest = _openpgp.packets(_openpgp.dearmor(keys["two"]))
+    (tag, body), *_rest = openpgp.packets(openpgp.dearmor(keys["two"]))
     assert tag == 6
     assert len(body) > 192
-    assert _openpgp.fingerprints(_length(kind, len(body)) + body) == [TWO]
+    assert openpgp.fingerprints(_length(kind, len(body)) + body) == [TWO]
 
 
 @pytest.mark.parametrize(
@@ -92,41 +92,41 @@ def test_every_form_of_a_packet_s_length(keys, kind):
     ],
 )
 def test_what_is_no_key_is_refused_on_one_line(data, message):
-    with pytest.raises(_openpgp.BadKey, match=message) as caught:
-        _openpgp.fingerprints(data)
+    with pytest.raises(openpgp.BadKey, match=message) as caught:
+        openpgp.fingerprints(data)
     assert "\n" not in str(caught.value)
 
 
 def test_a_damaged_armor_is_noticed(keys):
     lines = keys["one"].decode().splitlines()
     lines[3] = lines[3].swapcase()
-    with pytest.raises(_openpgp.BadKey, match="the checksum differs"):
-        _openpgp.fingerprints("\n".join(lines).encode())
+    with pytest.raises(openpgp.BadKey, match="the checksum differs"):
+        openpgp.fingerprints("\n".join(lines).encode())
 
 
 def test_version_6_is_named_by_sha256():
     body = b"\x06" + bytes(40)
-    assert len(_openpgp.fingerprints(bytes([0xC6, len(body)]) + body)[0]) == 64
+    assert len(openpgp.fingerprints(bytes([0xC6, len(body)]) + body)[0]) == 64
 
 
 def test_no_damage_ends_in_anything_but_a_refusal(keys):
     chance = random.Random(7)
-    for data in (*keys.values(), *map(_openpgp.dearmor, keys.values())):
+    for data in (*keys.values(), *map(openpgp.dearmor, keys.values())):
         for _ in range(400):
             broken = bytearray(data[: chance.randrange(len(data) + 1)])
             for _ in range(chance.randrange(4)):
                 if broken:
                     broken[chance.randrange(len(broken))] = chance.randrange(256)
-            with contextlib.suppress(_openpgp.BadKey):
-                _openpgp.fingerprints(bytes(broken))
+            with contextlib.suppress(openpgp.BadKey):
+                openpgp.fingerprints(bytes(broken))
 
 
 @pytest.mark.parametrize("text", [ONE, ONE.lower(), f"0x{ONE}", " ".join([ONE[:20], ONE[20:]]), ":".join(ONE)])
 def test_fingerprints_as_people_write_them(text):
-    assert _openpgp.normalized(text) == ONE
+    assert openpgp.normalized(text) == ONE
 
 
 @pytest.mark.parametrize("text", ["", "BB3F9F431B4E8440", "x" * 40, ONE + "00"])
 def test_what_is_no_full_fingerprint(text):
-    with pytest.raises(_openpgp.BadKey, match="no full fingerprint"):
-        _openpgp.normalized(text)
+    with pytest.raises(openpgp.BadKey, match="no full fingerprint"):
+        openpgp.normalized(text)

@@ -4,15 +4,14 @@
 
 from __future__ import annotations
 
-import http.server
 import subprocess
-import threading
 
 import pytest
 import yaml
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _openpgp, _packagerepo
+from ansible_collections.pcluster.postboot.plugins.module_utils._packages import openpgp, repository, tool
 from ansible_collections.pcluster.postboot.plugins.modules import package_repository
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
 ONE = "8D3DC2447DED5A132723BA63BB3F9F431B4E8440"
 TWO = "64D611E2705588227B721D46D66C153AC43AE1D0"
@@ -35,35 +34,36 @@ touch "{home}/root/var/cache/dnf/demo-0123456789abcdef/repodata/repomd.xml"
 """
 
 
-class _Site(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.server.asked.append(self.path)
-        answer = self.server.pages.get(self.path, 404)
-        if isinstance(answer, list):
-            answer = answer.pop(0) if len(answer) > 1 else answer[0]
-        self.send_response(answer if isinstance(answer, int) else 200)
-        self.end_headers()
-        if isinstance(answer, bytes):
-            self.wfile.write(answer)
+class Site:
+    """What a test wants under each path; of a list, one answer after the other."""
 
-    def log_message(self, *args):
-        pass
+    def __init__(self):
+        self.asked, self.pages = [], {}
+        site = self
+
+        class Handler(lab.Pages):
+            def do_GET(self):
+                site.asked.append(self.path)
+                answer = site.pages.get(self.path, 404)
+                if isinstance(answer, list):
+                    answer = answer.pop(0) if len(answer) > 1 else answer[0]
+                status, body = (answer, b"") if isinstance(answer, int) else (200, answer)
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(body)
+
+        self.handler = Handler
 
 
 class Host:
-    def __init__(self, home, run_module, site, keys):
+    def __init__(self, home, run_module, site, url, keys):
         self.home, self.root, self.site = home, home / "root", site
         self._run_module = run_module
-        self.mirror = f"http://127.0.0.1:{site.server_address[1]}/mirror"
-        site.pages = {
-            "/mirror/apt.example.com/one.asc": keys / "one.asc",
-            "/mirror/apt.example.com/two.asc": keys / "two.asc",
-        }
-        site.pages = {path: file.read_bytes() for path, file in site.pages.items()}
-        (home / "bin").mkdir()
+        self.mirror = f"{url}/mirror"
+        for name in ("one.asc", "two.asc"):
+            site.pages[f"/mirror/apt.example.com/{name}"] = (keys / name).read_bytes()
         for name, text in (("apt-get", APT_GET), ("dnf", DNF)):
-            (home / "bin" / name).write_text(text.format(home=home))
-            (home / "bin" / name).chmod(0o755)
+            lab.program(home / "bin" / name, text.format(home=home))
 
     def run(self, format="apt", check=False, **args):
         apt = {"suites": ["stable"], "components": ["main"], "architectures": ["amd64"]} if format == "apt" else {}
@@ -108,25 +108,21 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path, monkeypatch, run_module, repo):
-    site = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Site)
-    site.asked, site.pages = [], {}
-    thread = threading.Thread(target=site.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
     (tmp_path / "root").mkdir()
-    monkeypatch.setattr(_packagerepo, "ROOT", str(tmp_path / "root"))
-    monkeypatch.setattr(_packagerepo, "_PAUSE", 0.01)
+    monkeypatch.setattr(repository, "ROOT", str(tmp_path / "root"))
+    monkeypatch.setattr(repository, "_PAUSE", 0.01)
+    monkeypatch.setattr(tool, "PAUSE", 0)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    yield Host(tmp_path, run_module, site, repo / "tests/unit/fixtures/keys")
-    site.shutdown()
-    site.server_close()
-    thread.join()
+    site = Site()
+    with lab.serving(site.handler) as url:
+        yield Host(tmp_path, run_module, site, url, repo / "tests/unit/fixtures/keys")
 
 
 def apt_lists(host):
     """Put the lists where apt keeps those of the mirror."""
-    name = _packagerepo.apt_list_name(f"{host.mirror}/apt.example.com/debian/dists/stable/")
+    name = repository.apt_list_name(f"{host.mirror}/apt.example.com/debian/dists/stable/")
     return host.put(f"/var/lib/apt/lists/{name}InRelease", "")
 
 
@@ -153,7 +149,7 @@ Signed-By: /etc/apt/keyrings/demo.gpg
     assert host.text(result["source_path"]) == source
     assert (host.home / "read").read_text() == source
     key = host.root / result["key_path"].lstrip("/")
-    assert _openpgp.fingerprints(key.read_bytes()) == [ONE]
+    assert openpgp.fingerprints(key.read_bytes()) == [ONE]
     assert key.read_bytes()[0] & 0x80  # binary
     assert key.stat().st_mode & 0o777 == 0o644
     [call] = host.calls()
@@ -211,7 +207,7 @@ priority=10
 
 def test_a_binary_key_becomes_armored_for_rpm(host):
     pages = host.site.pages
-    pages["/mirror/apt.example.com/one.asc"] = _openpgp.dearmor(pages["/mirror/apt.example.com/one.asc"])
+    pages["/mirror/apt.example.com/one.asc"] = openpgp.dearmor(pages["/mirror/apt.example.com/one.asc"])
     result = host.run("dnf")
     assert host.text(result["key_path"]).startswith("-----BEGIN PGP PUBLIC KEY BLOCK-----")
 
@@ -241,12 +237,12 @@ def test_a_key_on_disk_is_kept_replaced_or_converted(host, repo):
     apt_lists(host)
     keys = repo / "tests/unit/fixtures/keys"
     path = "/etc/apt/keyrings/demo.gpg"
-    host.put(path, _openpgp.dearmor((keys / "one.asc").read_bytes()))
+    host.put(path, openpgp.dearmor((keys / "one.asc").read_bytes()))
     assert "installed-key" not in host.run(check=True)["actions"]
     host.put(path, (keys / "one.asc").read_bytes())  # apt would not read armor from a .gpg file
     assert host.run()["actions"][0] == "installed-key"
     assert host.site.asked == []
-    both = b"".join(_openpgp.dearmor((keys / f"{name}.asc").read_bytes()) for name in ("one", "two"))
+    both = b"".join(openpgp.dearmor((keys / f"{name}.asc").read_bytes()) for name in ("one", "two"))
     for other in (both, b"garbage", b""):
         host.put(path, other)
         assert host.run(check=True)["actions"] == ["installed-key"]
@@ -255,6 +251,26 @@ def test_a_key_on_disk_is_kept_replaced_or_converted(host, repo):
     (host.root / path.lstrip("/")).chmod(0o600)
     assert host.run()["actions"] == ["installed-key"]
     assert len(host.site.asked) == 3
+
+
+def test_a_repository_that_the_node_has_is_not_added_again(host):
+    """apt would refuse to work at all."""
+    asked = {"mirrors": [], "unless_provided": True, "check": True}
+    folder, address = "/etc/apt/sources.list.d", f"{UPSTREAM}/debian"
+    for name, text, provided in (
+        ("theirs.list", f"# deb {address}/ /\n", False),
+        ("theirs.list.save", f"deb {address}/ /\n", False),
+        ("demo.sources", f"URIs: {address}\n", False),  # left by a run that was killed
+        ("theirs.sources", f"URIs: {address}\nEnabled: no\n", False),
+        ("theirs.list", f"deb [signed-by=/usr/share/keyrings/theirs.gpg] {address}/ /\n", True),
+        ("../sources.list", f"deb {address} stable main\n", True),
+    ):
+        file = host.put(f"{folder}/{name}", text)
+        assert host.run(**asked)["changed"] is not provided, name
+        assert host.run(**{**asked, "unless_provided": False})["changed"]
+        if provided:
+            assert host.run(**{**asked, "mirrors": [host.mirror]})["changed"]
+        file.unlink()
 
 
 # As apt says it of InRelease, and dnf of repomd.xml.asc. A key that dnf has in its own keyring it never reads again.
@@ -294,7 +310,7 @@ def extended(host):
 
     gpg("--faked-system-time", "20240101T000000!", "--quick-generate-key", "demo@example.com", "ed25519", "sign", "1y")
     expired = key()
-    [fingerprint] = _openpgp.fingerprints(expired)
+    [fingerprint] = openpgp.fingerprints(expired)
     gpg("--faked-system-time", "20240601T000000!", "--quick-set-expire", fingerprint, "10y")
     host.site.pages["/mirror/apt.example.com/one.asc"] = new = key()
     assert new != expired
@@ -310,11 +326,11 @@ def test_apt_gets_a_key_anew_whose_expiry_was_extended(host, extended):
     fingerprint, expired, new = extended
     program(host, "apt-get", APT_GET_THAT_CHECKS)
     apt_lists(host)
-    (host.home / "expired").write_bytes(_openpgp.dearmor(expired))
-    path = host.put("/etc/apt/keyrings/demo.gpg", _openpgp.dearmor(expired))
+    (host.home / "expired").write_bytes(openpgp.dearmor(expired))
+    path = host.put("/etc/apt/keyrings/demo.gpg", openpgp.dearmor(expired))
     result = host.run(key_fingerprints=[fingerprint])
     assert result["actions"] == ["installed-key", "wrote", "refreshed"]
-    assert path.read_bytes() == _openpgp.dearmor(new)
+    assert path.read_bytes() == openpgp.dearmor(new)
     assert len(host.calls()) == 2
     assert host.run(key_fingerprints=[fingerprint], refresh="always")["changed"] is False
     assert len(host.site.asked) == 1
@@ -333,8 +349,8 @@ def test_dnf_gets_a_key_anew_whose_expiry_was_extended(host, extended):
 def test_a_key_that_has_not_changed_is_not_taken_for_a_remedy(host, extended):
     fingerprint, expired, _new = extended
     program(host, "apt-get", APT_GET_THAT_CHECKS)
-    (host.home / "expired").write_bytes(_openpgp.dearmor(expired))
-    host.put("/etc/apt/keyrings/demo.gpg", _openpgp.dearmor(expired))
+    (host.home / "expired").write_bytes(openpgp.dearmor(expired))
+    host.put("/etc/apt/keyrings/demo.gpg", openpgp.dearmor(expired))
     host.site.pages["/mirror/apt.example.com/one.asc"] = expired
     failed = host.run(key_fingerprints=[fingerprint])
     assert failed["msg"].startswith("url: apt-get cannot use demo: W: GPG error: ")
@@ -357,7 +373,7 @@ def test_a_repository_that_cannot_be_reached_is_no_reason_to_fetch_its_key(host)
 def test_a_key_s_diff_shows_fingerprints(host, repo):
     apt_lists(host)
     host.run()
-    host.put("/etc/apt/keyrings/demo.gpg", _openpgp.dearmor((repo / "tests/unit/fixtures/keys/two.asc").read_bytes()))
+    host.put("/etc/apt/keyrings/demo.gpg", openpgp.dearmor((repo / "tests/unit/fixtures/keys/two.asc").read_bytes()))
     for check in (True, False):
         [change] = host.run(check=check)["diff"]
         assert (change["before"], change["after"]) == (f"fingerprint: {TWO}\n", f"fingerprint: {ONE}\n")
@@ -394,10 +410,10 @@ def test_a_folder_as_mirror(host, tmp_path, repo):
 
 
 def test_s3_alone_is_no_mirror_for_a_package_manager():
-    assert _packagerepo.through_mirror("https://a.example/x", ("s3://bucket",)) == "https://a.example/x"
-    assert _packagerepo.through_mirror("https://a.example/x", ()) == "https://a.example/x"
+    assert repository.through_mirror("https://a.example/x", ("s3://bucket",)) == "https://a.example/x"
+    assert repository.through_mirror("https://a.example/x", ()) == "https://a.example/x"
     assert (
-        _packagerepo.through_mirror("https://a.example/x/$basearch/", ("http://m/p/",))
+        repository.through_mirror("https://a.example/x/$basearch/", ("http://m/p/",))
         == "http://m/p/a.example/x/$basearch/"
     )
 
@@ -465,13 +481,13 @@ def test_other_files_with_the_same_repository_are_warned_of(host):
     apt_lists(host)
     host.put("/etc/apt/sources.list.d/vendor.sources", f"Types: deb\nURIs: {UPSTREAM}/debian\nSuites: stable\n")
     host.put("/etc/apt/sources.list.d/off.list", f"# deb {UPSTREAM}/debian stable main\n")
-    changes, warnings = _packagerepo._conflicts(
-        _packagerepo.Request("demo", "apt", suites=("stable",)), {f"{UPSTREAM}/debian"}
+    changes, warnings = repository._conflicts(
+        repository.Request("demo", "apt", suites=("stable",)), {f"{UPSTREAM}/debian"}
     )
     assert changes == {}
     assert [warning.split()[0] for warning in warnings] == ["/etc/apt/sources.list.d/vendor.sources"]
     host.put("/etc/yum.repos.d/vendor.repo", "[demo]\nbaseurl=x\n")
-    _changes, warnings = _packagerepo._conflicts(_packagerepo.Request("demo", "dnf"), set())
+    _changes, warnings = repository._conflicts(repository.Request("demo", "dnf"), set())
     assert warnings[0].startswith("/etc/yum.repos.d/vendor.repo has a section [demo] too")
 
 
@@ -493,17 +509,6 @@ def test_switched_off_and_unrefreshed(host):
     assert host.calls() == []
 
 
-def test_a_write_that_is_cut_short_leaves_the_old_file(host, monkeypatch):
-    apt_lists(host)
-    host.run()
-    before = host.text("/etc/apt/sources.list.d/demo.sources")
-    with monkeypatch.context() as patch:
-        patch.setattr(_packagerepo.os, "rename", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left")))
-        assert "No space left" in host.run(components=["other"])["msg"]
-    assert host.text("/etc/apt/sources.list.d/demo.sources") == before
-    assert not [name for name in host.files() if ".postboot" in name]
-
-
 @pytest.mark.parametrize(
     ("url", "name"),
     [
@@ -513,7 +518,7 @@ def test_a_write_that_is_cut_short_leaves_the_old_file(host, monkeypatch):
     ],
 )
 def test_how_apt_names_its_lists(url, name):
-    assert _packagerepo.apt_list_name(url) == name
+    assert repository.apt_list_name(url) == name
 
 
 def test_flat_repositories_and_their_lists(host):
@@ -523,7 +528,7 @@ def test_flat_repositories_and_their_lists(host):
     assert "Suites: /\n" in text
     assert "Components" not in text
     assert host.run(**args)["actions"] == ["refreshed"]
-    name = _packagerepo.apt_list_name(f"{host.mirror}/apt.example.com/deb/amd64/")
+    name = repository.apt_list_name(f"{host.mirror}/apt.example.com/deb/amd64/")
     host.put(f"/var/lib/apt/lists/{name}InRelease", "")
     assert host.run(**args)["actions"] == []
 
@@ -561,9 +566,9 @@ def test_the_wrong_system(host):
     (host.home / "bin/dnf").unlink()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(host.home / "bin"))
-        assert "the program dnf is not there: check 'format'" in host.run("dnf")["msg"]
+        assert "the program dnf is not there: check 'manager' or 'format'" in host.run("dnf")["msg"]
 
 
 def test_every_option_is_documented():
     documented = yaml.safe_load(package_repository.DOCUMENTATION)["options"]
-    assert set(documented) == set(_packagerepo.Request._fields) - {"check"}
+    assert set(documented) == set(repository.Request._fields) - {"check"}
