@@ -1,21 +1,23 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a user asks of an artifact, checked before anything else happens."""
+"""The options of an artifact, checked before any change."""
 
 from __future__ import annotations
 
 import dataclasses
-import grp
 import os
-import pwd
 import re
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._packages import openpgp
+
 PLAIN_MODE = 0o644
 SHORTEST_SECRET = 4
 
-# What the bundle of this node has brought (role pull). It is asked before all mirrors.
+# Files of this node's bundle (role pull), tried before all mirrors.
 BUNDLED = "/opt/pcluster-postboot/current/mirror"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*\Z")
@@ -23,11 +25,7 @@ _DIGEST = re.compile(r"(?:[0-9a-f]{64}|[0-9a-f]{128})\Z")
 _SCHEMES = ("http", "https", "s3", "file")
 
 
-class ArtifactError(Exception):
-    """What was found, what was needed and what to do, in one line."""
-
-
-class NoSourceError(ArtifactError):
+class NoSourceError(Problem):
     """Nobody delivered an artifact; whether that may pass, and whether somebody delivered other bytes."""
 
     def __init__(self, reason: str, *, may_pass: bool, other_bytes: bool = False) -> None:
@@ -51,6 +49,22 @@ class Member:
 
 
 @dataclasses.dataclass(frozen=True)
+class Signature:
+    """Who vouches for a download where no hash is known, and where a mirror keeps the proof; empty for no mirror."""
+
+    url: str
+    key_url: str
+    fingerprints: tuple[str, ...]
+    dest: str = ""
+    key_dest: str = ""
+
+    @property
+    def kept(self) -> set[str]:
+        """Return where the signature and the key are kept."""
+        return {path for path in (self.dest, self.key_dest) if path}
+
+
+@dataclasses.dataclass(frozen=True)
 class Artifact:
     """One download and where it goes: as it is, some members of it, or its whole tree."""
 
@@ -66,6 +80,7 @@ class Artifact:
     mode: int | None = None
     owner: str | None = None
     group: str | None = None
+    signature: Signature | None = None
 
     @property
     def label(self) -> str:
@@ -76,6 +91,16 @@ class Artifact:
     def plain(self) -> bool:
         """Tell whether the download itself is the file to install."""
         return not self.members and not self.unpack
+
+    @property
+    def kept(self) -> set[str]:
+        """Return which files come along, to vouch for this one wherever a mirror has it."""
+        return self.signature.kept if self.signature else set()
+
+    @property
+    def signed(self) -> bool:
+        """Tell whether the signature is verified: where there is no hash, and where the signature is kept."""
+        return self.signature is not None and bool(not self.sha256 or self.kept)
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -94,7 +119,7 @@ class Artifact:
             found = {os.path.dirname(member.dest) for member in self.members}
         else:
             found = {os.path.dirname(self.dest)}
-        return sorted(found)
+        return sorted(found | {os.path.dirname(path) for path in self.kept})
 
     def mode_of(self, src: str, packed: int) -> int:
         """Return the mode of an installed file that came from the member `src`, with mode `packed` in its archive."""
@@ -124,12 +149,12 @@ class Settings:
         """Return the settings that the module's arguments mean."""
         for option in ("state_dir", "cache"):
             if params[option] and not params[option].startswith("/"):
-                raise ArtifactError(f"{option} {params[option]!r} must be an absolute path")
+                raise Problem(f"{option} {params[option]!r} must be an absolute path")
         for mirror in params["mirrors"]:
             if not mirror.startswith("/") and not _is_url(mirror):
-                raise ArtifactError(f"mirror {public(mirror)!r} must be an http, https, s3 or file URL or a path")
+                raise Problem(f"mirror {public(mirror)!r} must be an http, https, s3 or file URL or a path")
         if params["timeout"] <= 0 or params["cache_wait"] < 0 or params["retries"] < 0:
-            raise ArtifactError("timeout must be above 0 seconds, and cache_wait and retries not below 0")
+            raise Problem("timeout must be above 0 seconds, and cache_wait and retries not below 0")
         return cls(
             state_dir=params["state_dir"],
             mirrors=(*([BUNDLED] if os.path.isdir(BUNDLED) else []), *params["mirrors"]),
@@ -151,40 +176,41 @@ def parse_all(raw: list[dict[str, Any]]) -> list[Artifact]:
     for what, values in (("name", names), ("destination", places)):
         double = next((value for value in values if values.count(value) > 1), None)
         if double:
-            raise ArtifactError(f"{what} {double!r} is given twice: give each artifact its own")
+            raise Problem(f"{what} {double!r} is given twice: give each artifact its own")
     return artifacts
 
 
 def parse(raw: dict[str, Any]) -> Artifact:
-    """Return one artifact of the module's argument; raise ArtifactError where it cannot mean anything."""
+    """Return one artifact of the module's argument; raise Problem where it cannot mean anything."""
     name = raw["name"]
     if not _NAME.match(name):
-        raise ArtifactError(f"artifact name {name!r} cannot name a receipt: use letters, digits and . _ + -")
+        raise Problem(f"artifact name {name!r} cannot name a receipt: use letters, digits and . _ + -")
     sha256 = (raw.get("sha256") or "").strip().lower()
     variable = raw.get("sha256_variable") or ""
     where = f"set {variable}" if variable else "set sha256"
-    if not sha256:
-        raise ArtifactError(f"{name}: no sha256 is known for {public(raw['url'])}: {where} to the hash of that file")
-    if not _DIGEST.match(sha256):
-        raise ArtifactError(
+    signature = _signature(name, raw.get("signature"))
+    if not sha256 and not signature:
+        raise Problem(f"{name}: no sha256 is known for {public(raw['url'])}: {where} to the hash of that file")
+    if sha256 and not _DIGEST.match(sha256):
+        raise Problem(
             f"{name}: sha256 {sha256!r} is not 64 hexadecimal digits, or 128 of a sha512: {where} to the file's hash"
         )
     dest = raw["dest"]
     if not dest.startswith("/") or os.path.normpath(dest) == "/":
-        raise ArtifactError(f"{name}: dest {dest!r} must be an absolute path below /")
+        raise Problem(f"{name}: dest {dest!r} must be an absolute path below /")
     if not _is_url(raw["url"]):
-        raise ArtifactError(f"{name}: url {public(raw['url'])!r} must begin with http://, https://, s3:// or file://")
+        raise Problem(f"{name}: url {public(raw['url'])!r} must begin with http://, https://, s3:// or file://")
     dest = os.path.normpath(dest)
     members = tuple(_member(name, dest, member) for member in raw.get("members") or ())
     unpack = bool(raw.get("unpack"))
     if unpack and members:
-        raise ArtifactError(f"{name}: members and unpack exclude each other: choose some files or the whole tree")
+        raise Problem(f"{name}: members and unpack exclude each other: choose some files or the whole tree")
     mode = parse_mode(name, raw.get("mode"))
     if unpack and mode is not None:
-        raise ArtifactError(f"{name}: mode is for files: a tree that is unpacked keeps the modes of its archive")
+        raise Problem(f"{name}: mode is for files: a tree that is unpacked keeps the modes of its archive")
     strip = int(raw.get("strip_components") or 0)
     if strip < 0 or (strip and not members and not unpack):
-        raise ArtifactError(f"{name}: strip_components is {strip}: it needs members or unpack, and 0 or more")
+        raise Problem(f"{name}: strip_components is {strip}: it needs members or unpack, and 0 or more")
     return Artifact(
         name=name,
         version=raw.get("version") or "",
@@ -198,13 +224,33 @@ def parse(raw: dict[str, Any]) -> Artifact:
         mode=mode,
         owner=raw.get("owner"),
         group=raw.get("group"),
+        signature=signature,
     )
+
+
+def _signature(name: str, raw: dict[str, Any] | None) -> Signature | None:
+    """Return what verifies a download beside a hash; refuse a key that nobody has named."""
+    if not raw:
+        return None
+    for option in ("url", "key_url"):
+        if not _is_url(raw[option]):
+            raise Problem(f"{name}: signature.{option} {public(raw[option])!r} must be an http, https, s3 or file URL")
+    for option in ("dest", "key_dest"):
+        if raw.get(option) and not raw[option].startswith("/"):
+            raise Problem(f"{name}: signature.{option} {raw[option]!r} must be an absolute path")
+    if not raw["fingerprints"]:
+        raise Problem(f"{name}: signature.fingerprints is empty; without one any key would be believed")
+    try:
+        fingerprints = tuple(openpgp.normalized(text) for text in raw["fingerprints"])
+    except openpgp.BadKey as error:
+        raise Problem(f"{name}: signature.fingerprints: {error}") from error
+    return Signature(raw["url"], raw["key_url"], fingerprints, raw.get("dest") or "", raw.get("key_dest") or "")
 
 
 def _member(name: str, base: str, raw: dict[str, Any]) -> Member:
     src = re.sub(r"\A(\./+)+", "", raw["src"])
     if not src or src.startswith("/") or ".." in src.split("/"):
-        raise ArtifactError(f"{name}: member {raw['src']!r} must be a relative path or glob inside the archive")
+        raise Problem(f"{name}: member {raw['src']!r} must be a relative path or glob inside the archive")
     dest = raw.get("dest") or os.path.basename(src)
     if not raw.get("dest") and re.search(r"[*?\[]", dest):
         dest = "./"
@@ -218,29 +264,24 @@ def parse_mode(name: str, value: Any) -> int | None:
     if value is None or value == "":
         return None
     if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise ArtifactError(f"{name}: mode {value!r} must be octal digits in quotes, such as '0755'")
+        raise Problem(f"{name}: mode {value!r} must be octal digits in quotes, such as '0755'")
     if isinstance(value, str):
         if not re.match(r"(0o)?[0-7]{3,5}\Z", value):
-            raise ArtifactError(f"{name}: mode {value!r} must be octal digits in quotes, such as '0755'")
+            raise Problem(f"{name}: mode {value!r} must be octal digits in quotes, such as '0755'")
         value = int(value, 8)
     if not 0 <= value <= 0o7777:
-        raise ArtifactError(f"{name}: mode {value:o} is no permission")
+        raise Problem(f"{name}: mode {value:o} is no permission")
     return int(value)
 
 
 def owner_ids(artifact: Artifact) -> tuple[int, int]:
     """Return the uid and gid that installed files must have: those asked for, else those of this process."""
-    uid, gid = os.geteuid(), os.getegid()
-    try:
-        if artifact.owner:
-            uid = int(artifact.owner) if artifact.owner.isdigit() else pwd.getpwnam(artifact.owner).pw_uid
-    except KeyError:
-        raise ArtifactError(f"owner {artifact.owner!r} is no user of this node: create it first") from None
-    try:
-        if artifact.group:
-            gid = int(artifact.group) if artifact.group.isdigit() else grp.getgrnam(artifact.group).gr_gid
-    except KeyError:
-        raise ArtifactError(f"group {artifact.group!r} is no group of this node: create it first") from None
+    uid = files.user_id(artifact.owner) if artifact.owner else os.geteuid()
+    gid = files.group_id(artifact.group) if artifact.group else os.getegid()
+    if uid is None:
+        raise Problem(f"owner {artifact.owner!r} is no user of this node: create it first")
+    if gid is None:
+        raise Problem(f"group {artifact.group!r} is no group of this node: create it first")
     return uid, gid
 
 

@@ -10,8 +10,8 @@ import os
 import stat
 from typing import Any
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_files import Staged, has_digest, open_regular
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import Artifact, public
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.files import Staged, has_digest, open_regular
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model import Artifact, public
 
 SCHEMA = 1
 TREE_MARK = ".pcluster-postboot.json"  # the receipt that a whole tree carries in itself
@@ -58,16 +58,24 @@ class Receipt:
     sha256: str
     layout: dict[str, Any]
     files: list[FileRecord]
+    signed_by: list[str] = dataclasses.field(default_factory=list)  # the keys of which one has signed the download
 
     @classmethod
-    def of(cls, artifact: Artifact, files: list[FileRecord]) -> Receipt:
+    def of(cls, artifact: Artifact, files: list[FileRecord], signed_by: list[str] | None = None) -> Receipt:
         """Return the receipt for files that were just installed."""
         url = public(artifact.url)
-        return cls(artifact.name, artifact.version, url, artifact.sha256, artifact.layout, files)
+        return cls(artifact.name, artifact.version, url, artifact.sha256, artifact.layout, files, signed_by or [])
+
+    def vouches(self, artifact: Artifact) -> bool:
+        """Tell whether this is an installation of the artifact for which the same keys have vouched."""
+        if not artifact.signature or (self.url, self.version) != (public(artifact.url), artifact.version):
+            return False
+        return bool(self.signed_by) and set(self.signed_by) <= set(artifact.signature.fingerprints)
 
     def answers(self, artifact: Artifact) -> bool:
         """Tell whether this is an installation of that very artifact, in that very way."""
-        return (self.sha256, self.layout) == (artifact.sha256, artifact.layout)
+        there = {record.path for record in self.files}
+        return (self.sha256, self.layout) == (artifact.sha256, artifact.layout) and artifact.kept <= there
 
     def paths(self) -> list[str]:
         """Return what was installed; a whole tree by its top."""
@@ -145,7 +153,7 @@ def survey(receipt: Receipt, artifact: Artifact, uid: int, gid: int) -> Survey:
 
 
 def repair(drifted: list[tuple[FileRecord, int]], uid: int, gid: int) -> None:
-    """Give files the mode and owner again that they must have."""
+    """Restore the mode and owner of files."""
     for record, mode in drifted:
         with open_regular(record.path) as file:
             os.fchown(file.fileno(), uid, gid)
