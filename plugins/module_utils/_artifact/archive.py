@@ -21,8 +21,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import IO, Any
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_files import CHUNK, scratch
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import ArtifactError, Member
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.files import CHUNK, scratch
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model import Member
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 try:
     from lzma import LZMAError
@@ -89,7 +90,7 @@ class Archive:
         while found.kind != FILE:
             target = _beside(found) if found.kind == SYMLINK else found.target
             if target not in self.entries or target in seen:
-                raise ArtifactError(f"archive member {entry.name!r} leads to no file of the archive")
+                raise Problem(f"archive member {entry.name!r} leads to no file of the archive")
             seen.add(target)
             found = self.entries[target]
         return found
@@ -99,7 +100,7 @@ class Archive:
         raw = self.content(entry).raw
         opened = self._reader.extractfile(raw) if isinstance(self._reader, tarfile.TarFile) else self._reader.open(raw)
         if opened is None:
-            raise ArtifactError(f"archive member {entry.name!r} has no bytes")
+            raise Problem(f"archive member {entry.name!r} has no bytes")
         return opened
 
     def select(self, members: tuple[Member, ...]) -> list[Pick]:
@@ -108,17 +109,17 @@ class Archive:
         for member in members:
             found = [entry for entry in self._files() if _matches(entry, member.src)]
             if not found:
-                raise ArtifactError(f"no file in the archive matches {member.src!r}; it holds {self._some_names()}")
+                raise Problem(f"no file in the archive matches {member.src!r}; it holds {self._some_names()}")
             several = member.dest.endswith("/")
             if len(found) > 1 and not several:
                 names = ", ".join(entry.name for entry in found[:5])
-                raise ArtifactError(f"{len(found)} files match {member.src!r} ({names}): end dest with / for several")
+                raise Problem(f"{len(found)} files match {member.src!r} ({names}): end dest with / for several")
             for entry in found:
                 self.content(entry)
                 picks.append(Pick(member, entry, member.dest + (posixpath.basename(entry.name) if several else "")))
         place, times = Counter(pick.dest for pick in picks).most_common(1)[0]
         if times > 1:
-            raise ArtifactError(f"{times} members would become {place}: give each a dest of its own")
+            raise Problem(f"{times} members would become {place}: give each a dest of its own")
         order = {name: index for index, name in enumerate(self.entries)}
         return sorted(picks, key=lambda pick: order[self.content(pick.entry).name])
 
@@ -147,7 +148,7 @@ def open_archive(file: IO[bytes], scratch_dir: str, strip: int) -> Iterator[Arch
             else:
                 yield Archive(stack.enter_context(tarfile.open(fileobj=file, mode="r:*")), strip)
         except _DAMAGE as error:
-            raise ArtifactError(f"cannot be read as an archive ({' '.join(str(error).split())})") from error
+            raise Problem(f"cannot be read as an archive ({' '.join(str(error).split())})") from error
 
 
 def _unzstd(packed: IO[bytes], plain: IO[bytes]) -> None:
@@ -157,12 +158,13 @@ def _unzstd(packed: IO[bytes], plain: IO[bytes]) -> None:
     except ImportError:
         program = shutil.which("zstd")
         if program is None:
-            raise ArtifactError("is packed with zstd, which needs the program `zstd`: install it first") from None
+            raise Problem("is packed with zstd, which needs the program `zstd`: install it first") from None
         os.lseek(packed.fileno(), 0, os.SEEK_SET)  # where the program begins, whatever Python has buffered
+        # Not the ground floor's run(): both ends are files, which may be larger than the memory.
         done = subprocess.run([program, "-dc"], stdin=packed, stdout=plain, stderr=subprocess.PIPE, check=False)
         if done.returncode != 0:
             complaint = " ".join(done.stderr.decode(errors="replace").split())
-            raise ArtifactError(f"cannot be unpacked with zstd ({complaint})") from None
+            raise Problem(f"cannot be unpacked with zstd ({complaint})") from None
     else:
         with zstd.open(packed) as stream:
             shutil.copyfileobj(stream, plain, CHUNK)
@@ -244,5 +246,5 @@ def _match_pieces(name: list[str], pattern: list[str]) -> bool:
     return bool(name) and fnmatch.fnmatchcase(name[0], pattern[0]) and _match_pieces(name[1:], pattern[1:])
 
 
-def _refusal(name: str, why: str) -> ArtifactError:
-    return ArtifactError(f"archive refused, nothing unpacked: {name!r} {why}")
+def _refusal(name: str, why: str) -> Problem:
+    return Problem(f"archive refused, nothing unpacked: {name!r} {why}")

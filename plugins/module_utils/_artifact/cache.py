@@ -28,8 +28,9 @@ import time
 from collections.abc import Callable
 from typing import IO
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_files as files
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import NoSourceError, algorithm
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model import NoSourceError, algorithm
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files as host_files
 
 MAX_HOLDERS = 3
 FIRST_SLEEP, LONGEST_SLEEP = 1.0, 15.0
@@ -44,7 +45,7 @@ class Lease:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         self.path = path
         try:
-            os.write(fd, f"{files.owner()} {secrets.token_hex(8)}\n".encode())
+            os.write(fd, f"{host_files.owner()} {secrets.token_hex(8)}\n".encode())
         except OSError:
             os.unlink(path)
             raise
@@ -113,7 +114,7 @@ class Watch:
         alive, sure = None, True
         if len(tag) == 2:
             with contextlib.suppress(ValueError):
-                alive = files.owner_alive(tag[0])
+                alive = host_files.owner_alive(tag[0])
         if alive is None:
             alive, sure = self._beating(path, (status.st_ino, status.st_mtime_ns))
         if alive:
@@ -185,12 +186,13 @@ class Cache:
                 return None, None  # each of them gave up: no use in standing in line for the same failure
             if left <= 0 and reason and self._wait:
                 raise NoSourceError(
-                    f"waited {self._wait:g} s for a node that can download it, and none could; the last was {reason}; "
+                    f"no node could download it within {self._wait:g} s ({reason}); "
                     "needed is a source that answers: run again then",
                     may_pass=True,
                 )
             if left <= 0:
-                self._warn(f"cache {self._root}: another node downloads for over {self._wait:g} s; went on without it")
+                over = f"another node downloads for over {self._wait:g} s"
+                self._warn(f"cache {self._root}: {over}; went on without the cache")
                 return None, None
             watch.sleep(min(pause, left))
             pause = min(pause * 2, LONGEST_SLEEP)
@@ -209,7 +211,7 @@ class Cache:
         return None
 
     def tell_failure(self, sha256: str, reason: str) -> None:
-        """Say that no source delivered, though one may soon, so that the others wait and do not ask all at once."""
+        """Note that no source has delivered yet, so that the other nodes wait instead of asking all at once."""
         with contextlib.suppress(OSError), files.Staged(self._failure(sha256)) as staged:
             staged.file.write(f"{os.uname().nodename}: {reason}\n".encode())
             staged.settle(0o644)
@@ -291,7 +293,7 @@ class Cache:
         directory, stem = os.path.split(self._stem(sha256))
         failure = os.path.basename(self._failure(sha256))
         with contextlib.suppress(OSError):
-            files.sweep(directory)
+            host_files.sweep(directory)
             for name in os.listdir(directory):
                 if name == failure or name.startswith(stem + "."):
                     os.unlink(os.path.join(directory, name))
@@ -299,5 +301,6 @@ class Cache:
     def _give_up(self, error: OSError, sha256: str) -> None:
         self._usable = False
         self._warn(
-            f"cache {self._root} cannot be used ({files.explain(error, self._entry(sha256))}); went on without it"
+            f"cache {self._root} cannot be used ({files.explain(error, self._entry(sha256))}); "
+            "went on without the cache"
         )

@@ -10,7 +10,6 @@ import dataclasses
 import datetime
 import email.utils
 import errno
-import functools
 import glob
 import hashlib
 import http.client
@@ -29,8 +28,8 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_files import CHUNK, Sink, open_regular
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import (
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.files import CHUNK, Sink, open_regular
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model import (
     Artifact,
     NoSourceError,
     Settings,
@@ -38,6 +37,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model 
     mirrored,
     public,
 )
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import http as host_http
 
 USER_AGENT = "pcluster.postboot (Ansible collection; artifact module)"
 AWS_PLACES = (
@@ -85,16 +85,23 @@ def sources(artifact: Artifact, settings: Settings) -> list[Source]:
 
 
 def download(
-    artifact: Artifact, settings: Settings, sink: Sink, cached: Callable[[], int | None] = lambda: None
+    artifact: Artifact,
+    settings: Settings,
+    sink: Sink,
+    cached: Callable[[], int | None] = lambda: None,
+    vouch: Callable[[], None] = lambda: None,
 ) -> tuple[str, int]:
     """Fill `sink` with the artifact's verified bytes; return the source's label and the size.
 
     Before a source is asked again, `cached` may fill the sink with what another node had by then, and tell its size.
+    Where no hash is known, `vouch` refuses what a source has delivered by a SourceError.
     """
     failures, errors = [], []
     for source in sources(artifact, settings):
         try:
-            return _persist(source, artifact.sha256, settings, sink, cached)
+            found = _persist(source, artifact.sha256, settings, sink, cached)
+            vouch()
+            return found
         except SourceError as error:
             failures.append(f"{source}: {error}")
             errors.append(error)
@@ -102,6 +109,8 @@ def download(
         failures.append("upstream: not allowed (upstream is false)")
     needed = f" (pinned by {artifact.sha256_variable})" if artifact.sha256_variable else ""
     wanted = f"{algorithm(artifact.sha256)} {artifact.sha256}{needed}"
+    if artifact.signature and not artifact.sha256:
+        wanted = f"a file that {' or '.join(artifact.signature.fingerprints)} has signed"
     raise NoSourceError(
         f"no source delivered {wanted}: {'; '.join(failures)}",
         may_pass=any(error.again for error in errors),
@@ -136,7 +145,7 @@ def _pull(url: str, sha256: str, settings: Settings, sink: Sink) -> int:
             size += len(chunk)
             sink.write(chunk)
     sink.finish()
-    if digest.hexdigest() != sha256:
+    if sha256 and digest.hexdigest() != sha256:
         raise SourceError(f"{size} bytes came with {digest.name} {digest.hexdigest()}", other_bytes=True)
     return size
 
@@ -179,27 +188,6 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return self.http_error_302(req, fp, code, msg, headers)
 
 
-@functools.cache
-def _trust() -> ssl.SSLContext:
-    return ssl.create_default_context()
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    opener = urllib.request.OpenerDirector()
-    handlers: tuple[urllib.request.BaseHandler, ...] = (
-        urllib.request.ProxyHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(context=_trust()),
-        urllib.request.HTTPDefaultErrorHandler(),
-        urllib.request.HTTPErrorProcessor(),
-        urllib.request.UnknownHandler(),
-        _Redirects(),
-    )
-    for handler in handlers:
-        opener.add_handler(handler)
-    return opener
-
-
 def _request(url: str) -> urllib.request.Request:
     parts = urlsplit(url)
     account, _at, host = parts.netloc.rpartition("@")
@@ -213,7 +201,7 @@ def _request(url: str) -> urllib.request.Request:
 
 def _http(url: str, timeout: float) -> Iterator[bytes]:
     try:
-        with _opener().open(_request(url), timeout=timeout) as response:
+        with host_http.opener(redirects=_Redirects()).open(_request(url), timeout=timeout) as response:
             announced, size = response.headers.get("Content-Length"), 0
             while True:
                 chunk = response.read(CHUNK)
@@ -282,6 +270,7 @@ def _s3(url: str, timeout: float) -> Iterator[bytes]:
         raise SourceError(f"needs the AWS CLI, and `aws` is neither in PATH nor at {AWS_PLACES[0]}: install it")
     command = [program, "s3", "cp", "--only-show-errors", url, "-"]
     try:
+        # Not the ground floor's run(): the bytes are taken as they come, and only a silence is limited.
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
         )

@@ -9,11 +9,13 @@ import errno
 import os
 import stat
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_archive as archives
-from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_files as files
-from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_receipt as receipts
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import Artifact, ArtifactError
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_receipt import FileRecord, Receipt, Survey
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import archive as archives
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import receipt as receipts
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model import Artifact
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.receipt import FileRecord, Receipt, Survey
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files as host_files
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 
 def refuse_foreign(artifact: Artifact, known: Receipt | None) -> None:
@@ -24,19 +26,19 @@ def refuse_foreign(artifact: Artifact, known: Receipt | None) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     if artifact.plain and directory:
-        raise ArtifactError(f"dest {dest} is a directory and must be the file's own path: add the file's name to it")
+        raise Problem(f"dest {dest} is a directory and must be the file's own path: add the file's name to it")
     if not artifact.unpack:
         return
     if not directory:
-        raise ArtifactError(f"dest {dest} is no directory, which unpack needs: remove it or choose another dest")
+        raise Problem(f"dest {dest} is no directory, which unpack needs: remove it or choose another dest")
     mark = receipts.load(os.path.join(dest, receipts.TREE_MARK))
     ours = known is not None and known.layout["unpack"] and known.layout["dest"] == dest
     if not ours and not (mark and mark.name == artifact.name) and os.listdir(dest):
-        raise ArtifactError(f"dest {dest} holds files that {artifact.name} did not unpack: remove it or choose another")
+        raise Problem(f"dest {dest} holds files that {artifact.name} did not unpack: remove it or choose another")
 
 
-def install_plain(artifact: Artifact, staged: files.Staged, uid: int, gid: int) -> list[FileRecord]:
-    """Give a download that is complete under its temporary name its final one."""
+def install_plain(artifact: Artifact, staged: host_files.Staged, uid: int, gid: int) -> list[FileRecord]:
+    """Rename a complete download to its final name."""
     staged.settle(artifact.mode_of("", 0), uid, gid)
     record = FileRecord(artifact.dest, sha256=artifact.sha256)
     record.note(staged.commit())
@@ -45,7 +47,7 @@ def install_plain(artifact: Artifact, staged: files.Staged, uid: int, gid: int) 
 
 def install_members(artifact: Artifact, archive: archives.Archive, uid: int, gid: int) -> tuple[list[FileRecord], bool]:
     """Put the chosen files of an archive in place, each in one step; tell whether any of them was not there already."""
-    waiting: list[tuple[FileRecord, files.Staged]] = []
+    waiting: list[tuple[FileRecord, host_files.Staged]] = []
     installed: list[FileRecord] = []
     seen = Survey()
     with contextlib.ExitStack() as stack:
@@ -83,7 +85,7 @@ def _is_there(record: FileRecord, mode: int, uid: int, gid: int, seen: Survey) -
 
 def install_tree(artifact: Artifact, archive: archives.Archive, uid: int, gid: int) -> list[FileRecord]:
     """Unpack everything beside the destination, then let it appear there at once; an older tree goes afterwards."""
-    temp = files.temp_name(artifact.dest)
+    temp = host_files.temp_name(artifact.dest)
     os.makedirs(os.path.dirname(temp), exist_ok=True)
     os.mkdir(temp, 0o700)
     try:
@@ -94,7 +96,7 @@ def install_tree(artifact: Artifact, archive: archives.Archive, uid: int, gid: i
         files.sync_file_system(temp)
         return _put_in_place(artifact, temp, uid, gid) or records
     finally:
-        files.remove(temp)
+        host_files.remove(temp)
 
 
 def _unpack(archive: archives.Archive, temp: str, dest: str, uid: int, gid: int) -> list[FileRecord]:
@@ -152,9 +154,9 @@ def _put_in_place(artifact: Artifact, temp: str, uid: int, gid: int) -> list[Fil
         if theirs and theirs.answers(artifact) and not receipts.survey(theirs, artifact, uid, gid).broken:
             return theirs.files
         if not files.exchange(temp, dest):
-            aside = files.temp_name(dest, "old")
+            aside = host_files.temp_name(dest, "old")
             os.rename(dest, aside)
             os.rename(temp, dest)
-            files.remove(aside)
-    files.sync_directory(os.path.dirname(dest))
+            host_files.remove(aside)
+    host_files.sync(os.path.dirname(dest))
     return None

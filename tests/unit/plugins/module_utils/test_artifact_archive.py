@@ -20,10 +20,11 @@ from typing import IO, Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_archive as archives
-from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_install as installer
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_files import scratch
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import Artifact, ArtifactError, Member
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import archive as archives
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import install as installer
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.files import scratch
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model import Artifact, Member
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 GOOD: list[dict[str, Any]] = [
     {"name": "pkg/", "type": tarfile.DIRTYPE, "mode": 0o755},
@@ -38,7 +39,6 @@ GOOD: list[dict[str, Any]] = [
 
 
 def make_tar(*members: dict[str, Any]) -> bytes:
-    """Return a tar of anything."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for member in members:
@@ -52,7 +52,6 @@ def make_tar(*members: dict[str, Any]) -> bytes:
 
 
 def make_zip(members: dict[str, bytes], mode: int = 0) -> bytes:
-    """Return a zip whose members have one mode."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in members.items():
@@ -63,14 +62,12 @@ def make_zip(members: dict[str, bytes], mode: int = 0) -> bytes:
 
 
 def zstd(data: bytes) -> bytes:
-    """Return data packed by the program of that name."""
     if not shutil.which("zstd"):
         pytest.skip("needs zstd")
     return subprocess.run(["zstd", "-q"], input=data, stdout=subprocess.PIPE, check=True).stdout
 
 
 def on_disk(data: bytes) -> IO[bytes]:
-    """Return a file without a name that holds the data."""
     file = scratch(tempfile.gettempdir())
     file.write(data)
     file.flush()
@@ -78,20 +75,18 @@ def on_disk(data: bytes) -> IO[bytes]:
 
 
 def names(data: bytes, strip: int = 0) -> dict[str, str]:
-    """Return what an archive holds."""
     with archives.open_archive(on_disk(data), "/tmp", strip) as archive:
         return {entry.name: entry.kind for entry in archive.entries.values()}
 
 
 def contents(data: bytes) -> list[bytes]:
-    """Read every file of an archive."""
     with archives.open_archive(on_disk(data), "/tmp", 0) as archive:
         return [archive.open(entry).read() for entry in archive.entries.values() if entry.kind == archives.FILE]
 
 
 def refused(*members: dict[str, Any], strip: int = 0) -> str:
     """Return why a tar with something evil among good things is refused."""
-    with pytest.raises(ArtifactError, match="archive refused, nothing unpacked") as caught:
+    with pytest.raises(Problem, match="archive refused, nothing unpacked") as caught:
         names(make_tar(*GOOD, *members), strip)
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -120,10 +115,10 @@ def test_a_zip_is_read_with_its_modes_and_links() -> None:
 
 def test_zstd_that_is_missing_or_broken_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = zstd(make_tar(*GOOD))
-    with pytest.raises(ArtifactError, match="cannot be unpacked with zstd"):
+    with pytest.raises(Problem, match="cannot be unpacked with zstd"):
         names(packed[:-20])
     monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(ArtifactError, match="needs the program `zstd`: install it first"):
+    with pytest.raises(Problem, match="needs the program `zstd`: install it first"):
         names(packed)
 
 
@@ -141,7 +136,7 @@ def test_zstd_that_is_missing_or_broken_is_one_line(monkeypatch: pytest.MonkeyPa
     ids=["empty", "nonsense", "packed nonsense", "cut gzip", "cut xz", "cut zip", "cut tar"],
 )
 def test_damage_is_one_line(data: bytes) -> None:
-    with pytest.raises(ArtifactError, match="cannot be read as an archive") as caught:
+    with pytest.raises(Problem, match="cannot be read as an archive") as caught:
         contents(data)
     assert "\n" not in str(caught.value)
 
@@ -149,17 +144,16 @@ def test_damage_is_one_line(data: bytes) -> None:
 @pytest.mark.parametrize("name", ["/etc/passwd", "../x", "pkg/../../x", "pkg/..", "..", "//x"])
 def test_names_that_lead_outside_are_refused(name: str) -> None:
     assert "leads outside" in refused({"name": name, "content": b"x"})
-    with pytest.raises(ArtifactError, match="leads outside"):
+    with pytest.raises(Problem, match="leads outside"):
         names(make_zip({name: b"x"}))
 
 
 @pytest.mark.parametrize(
-    "target",
-    ["/etc/passwd", "../../x", "../..", "lib/../../../x", "lib/../x", "a/../..", "./../../x"],
+    "target", ["/etc/passwd", "../../x", "../..", "lib/../../../x", "lib/../x", "a/../..", "./../../x"]
 )
 def test_links_that_may_lead_outside_are_refused(target: str) -> None:
     assert "outside" in refused({"name": "pkg/link", "type": tarfile.SYMTYPE, "linkname": target})
-    with pytest.raises(ArtifactError, match="outside"):
+    with pytest.raises(Problem, match="outside"):
         names(make_zip({"pkg/link": target.encode()}, stat.S_IFLNK | 0o777))
 
 
@@ -183,10 +177,7 @@ def test_a_link_that_leads_inside_only_before_stripping_is_refused() -> None:
         ([{"name": "pkg/dev", "type": tarfile.BLKTYPE}], "is a device or a pipe"),
         ([{"name": "pkg/pipe", "type": tarfile.FIFOTYPE}], "is a device or a pipe"),
         (
-            [
-                {"name": "pkg/d", "type": tarfile.SYMTYPE, "linkname": "lib"},
-                {"name": "pkg/d/x", "content": b"x"},
-            ],
+            [{"name": "pkg/d", "type": tarfile.SYMTYPE, "linkname": "lib"}, {"name": "pkg/d/x", "content": b"x"}],
             "lies below 'pkg/d'",
         ),
     ],
@@ -196,11 +187,11 @@ def test_evil_is_refused(evil: list[dict[str, Any]], why: str) -> None:
 
 
 def test_a_zip_that_is_encrypted_or_holds_a_device_is_refused() -> None:
-    with pytest.raises(ArtifactError, match="is a device or a pipe"):
+    with pytest.raises(Problem, match="is a device or a pipe"):
         names(make_zip({"x": b"x"}, stat.S_IFCHR | 0o644))
     data = bytearray(make_zip({"x": b"x"}))
     data[data.index(b"PK\x01\x02") + 8] |= 1
-    with pytest.raises(ArtifactError, match="is encrypted"):
+    with pytest.raises(Problem, match="is encrypted"):
         names(bytes(data))
 
 
@@ -215,7 +206,6 @@ def test_strip_components_drops_leading_directories_of_names_and_hard_links() ->
 
 
 def pick(members: list[tuple[str, str]], strip: int = 0) -> dict[str, str]:
-    """Return which member of the good archive goes where."""
     with archives.open_archive(on_disk(make_tar(*GOOD)), "/tmp", strip) as archive:
         return {chosen.dest: chosen.entry.name for chosen in archive.select(tuple(Member(*one) for one in members))}
 
@@ -240,7 +230,7 @@ def test_members_are_chosen_by_path_or_glob() -> None:
     ],
 )
 def test_a_choice_that_means_nothing_is_one_line(members: list[tuple[str, str]], why: str) -> None:
-    with pytest.raises(ArtifactError) as caught:
+    with pytest.raises(Problem) as caught:
         pick(members)
     assert why in str(caught.value)
 
@@ -256,12 +246,11 @@ def test_a_link_is_installed_as_the_file_it_leads_to() -> None:
         for name, content in (("pkg/lib/lib.so", b"library"), ("pkg/lib/up", b"tool"), ("pkg/run", b"tool")):
             assert archive.open(archive.entries[name]).read() == content
         for name in ("a", "b", "dangling", "to-directory"):
-            with pytest.raises(ArtifactError, match="leads to no file of the archive"):
+            with pytest.raises(Problem, match="leads to no file of the archive"):
                 archive.open(archive.entries[name])
 
 
 def tree(tmp_path: Path, data: bytes, strip: int = 0) -> Path:
-    """Unpack and return the tree."""
     dest = tmp_path / "tree"
     artifact = Artifact("x", "http://x/x", "0" * 64, str(dest), unpack=True)
     with archives.open_archive(on_disk(data), str(tmp_path), strip) as archive:
@@ -298,6 +287,6 @@ def test_the_last_of_two_entries_with_one_name_counts(tmp_path: Path) -> None:
 def test_a_tree_that_fails_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
     data = make_tar(*GOOD, {"name": "long", "content": b"x" * 50_000})
     cut = data[: data.index(b"x" * 1000) + 30_000]
-    with pytest.raises(ArtifactError, match="cannot be read as an archive"):
+    with pytest.raises(Problem, match="cannot be read as an archive"):
         tree(tmp_path, cut)
     assert list(tmp_path.iterdir()) == []
