@@ -11,32 +11,29 @@ short_description: Install verified downloads from a cache, a mirror or upstream
 version_added: 0.1.0
 description:
   - Has release archives, packages and single files installed on a node, each pinned by its sha256 or sha512.
-  - An artifact that is installed already is left alone. A receipt for each name says which files belong to it; it
-    holds only while every one of them is still what was installed. Mode and owner that drifted are put right without
-    a download.
-  - Whatever is missing is looked for in the cache, then in each mirror, then upstream. Every byte is verified before
-    it is used, wherever it came from.
-  - Files reach their final names by rename once they are complete. A run that is killed at any point leaves each
-    file, and each unpacked tree, as it was or as it shall be; the next run completes the work and removes what the
-    killed one left.
+  - An artifact that is installed already is left alone. A receipt for each name says which files belong to it; it holds
+    only while every one of them is still what was installed. Mode and owner that drifted are put right without a
+    download.
+  - Whatever is missing is looked for in the cache, then in each mirror, then upstream. Every byte is verified before it
+    is used, wherever it came from.
+  - Files reach their final names by rename once they are complete. A run that is killed at any point leaves each file,
+    and each unpacked tree, as it was or as it shall be; the next run completes the work and removes what the killed one
+    left.
   - All artifacts of a task are fetched at once.
 options:
   artifacts:
-    description:
-      - What to install.
+    description: What to install.
     type: list
     elements: dict
     required: true
     suboptions:
       name:
-        description:
-          - The name of the receipt. An artifact keeps its name over its versions.
+        description: The name of the receipt. An artifact keeps its name over its versions.
         type: str
         required: true
       version:
-        description:
-          - The version, for messages and the receipt. Which bytes are right is decided by O(artifacts[].sha256)
-            alone.
+        description: The version, for messages and the receipt. Which bytes are right is decided by
+          O(artifacts[].sha256) alone.
         type: str
         default: ""
       url:
@@ -47,14 +44,41 @@ options:
         type: str
         required: true
       sha256:
-        description:
-          - The sha256 of the download, 64 hexadecimal digits, or its sha512, which some publishers tell alone, 128 of
-            them. Empty means that nobody knows it yet, and fails.
+        description: The sha256 of the download, 64 hexadecimal digits, or its sha512, which some publishers tell alone,
+          128 of them. Empty means that nobody knows it yet, and fails without O(artifacts[].signature).
         type: str
         required: true
-      sha256_variable:
+      signature:
         description:
-          - The variable that holds the hash, for the message that asks to set it.
+          - Who vouches for the download where O(artifacts[].sha256) is empty, by a detached OpenPGP signature. With a
+            hash, the hash decides alone, unless O(artifacts[].signature.dest) or O(artifacts[].signature.key_dest)
+            keeps the signature or the key - then the hash and the signature have to be right.
+          - C(gpgv) or C(gpg) verifies the signature on the node. Signature and key come from a mirror or from upstream.
+          - A file that was verified so is kept as long as its URL, version and content stay. It is never in
+            O(cache), because the cache finds files by their hash.
+        type: dict
+        suboptions:
+          url:
+            description: Where upstream has the signature, armored or binary.
+            type: str
+            required: true
+          key_url:
+            description: Where upstream has the public key, armored or binary.
+            type: str
+            required: true
+          fingerprints:
+            description: The whole fingerprints of the keys that may sign. Any other key in the key's file is refused.
+            type: list
+            elements: str
+            required: true
+          dest:
+            description: The absolute path at which the signature is kept too, as in a mirror.
+            type: str
+          key_dest:
+            description: The absolute path at which the key is kept too.
+            type: str
+      sha256_variable:
+        description: The variable that holds the hash, for the message that asks to set it.
         type: str
         default: ""
       dest:
@@ -66,29 +90,25 @@ options:
         type: str
         required: true
       members:
-        description:
-          - The files of an archive to install. The archive may be a tar (plain, gzip, bzip2, xz, zstd) or a zip, and
-            is known by its content, not its name. Zstd needs the program C(zstd) on the node.
+        description: The files of an archive to install. The archive may be a tar (plain, gzip, bzip2, xz, zstd) or a
+          zip, and is known by its content, not its name. Zstd needs the program C(zstd) on the node.
         type: list
         elements: dict
         default: []
         suboptions:
           src:
-            description:
-              - The path of a file in the archive, or a glob in which C(*) stays within a directory and C(**) crosses
-                any number of them.
+            description: The path of a file in the archive, or a glob in which C(*) stays within a directory and C(**)
+              crosses any number of them.
             type: str
             required: true
           dest:
-            description:
-              - Where the file goes, absolute or relative to O(artifacts[].dest). A path that ends with C(/) is a
-                directory, in which each file keeps its own name; a glob that finds several files needs that. By
-                default the file's own name.
+            description: Where the file goes, absolute or relative to O(artifacts[].dest). A path that ends with C(/) is
+              a directory, in which each file keeps its own name; a glob that finds several files needs that. By default
+              the file's own name.
             type: str
           mode:
-            description:
-              - The file's mode, as octal digits in quotes. By default O(artifacts[].mode), else what the archive
-                says.
+            description: The file's mode, as octal digits in quotes. By default O(artifacts[].mode), else what the
+              archive says.
             type: raw
       unpack:
         description:
@@ -99,29 +119,25 @@ options:
         type: bool
         default: false
       strip_components:
-        description:
-          - How many leading directories to drop from the names in the archive.
+        description: How many leading directories to drop from the names in the archive.
         type: int
         default: 0
       mode:
-        description:
-          - The mode of the installed files, as octal digits in quotes. By default V(0644) for a single file, and what
-            the archive says for members. It does not go together with O(artifacts[].unpack). An archive never makes a
-            file set-user-id or writable for others.
+        description: The mode of the installed files, as octal digits in quotes. By default V(0644) for a single file,
+          and what the archive says for members. It does not go together with O(artifacts[].unpack). An archive never
+          makes a file set-user-id or writable for others.
         type: raw
       owner:
-        description:
-          - The user to whom the files belong, by name or number. By default the user who runs the module.
+        description: The user to whom the files belong, by name or number. By default the user who runs the module.
         type: str
       group:
-        description:
-          - The group to which the files belong, by name or number. By default the group of the user who runs the
-            module.
+        description: The group to which the files belong, by name or number. By default the group of the user who runs
+          the module.
         type: str
   mirrors:
     description:
-      - Where to look before upstream, in this order. Each has an artifact at C(<mirror>/<host of its url>/<path of
-        its url>).
+      - Where to look before upstream, in this order. Each has an artifact at C(<mirror>/<host of its url>/<path of its
+        url>).
       - An C(http) or C(https) URL; C(s3://bucket/prefix), which is read by the AWS CLI with the node's own role; or a
         local directory, as a path or a C(file) URL.
       - A node that was configured from a bundle with downloads (role pull) looks into that first.
@@ -130,40 +146,35 @@ options:
     default: []
   cache:
     description:
-      - A directory on shared storage in which the nodes of a cluster keep downloads for each other, by hash. Empty
-        for none.
+      - A directory on shared storage in which the nodes of a cluster keep downloads for each other, by hash. Empty for
+        none.
       - Nodes that need the same artifact at the same time elect one to download it; the others wait for that, and look
         every 15 seconds once they have waited for some time. One that dies over it is succeeded within 40 seconds.
       - Where no source answers, one node after the other asks, and none that waits does so by itself.
-      - The cache is not trusted. An entry with wrong bytes is removed and fetched anew. A cache that is full,
-        read-only or gone costs a warning, not the task.
+      - The cache is not trusted. An entry with wrong bytes is removed and fetched anew. A cache that is full, read-only
+        or gone costs a warning, not the task.
     type: str
     default: ""
   cache_wait:
-    description:
-      - How long to wait for another node's download, in seconds, before downloading without the cache's help; or
-        before failing, where others have found meanwhile that no source answers.
+    description: How long to wait for another node's download, in seconds, before downloading without the cache's help;
+      or before failing, where others have found meanwhile that no source answers.
     type: float
     default: 600
   upstream:
-    description:
-      - Whether upstream may be asked. V(false) keeps a node from ever trying the internet.
+    description: Whether upstream may be asked. V(false) keeps a node from ever trying the internet.
     type: bool
     default: true
   timeout:
-    description:
-      - After how many seconds without a byte a download counts as stalled.
+    description: After how many seconds without a byte a download counts as stalled.
     type: float
     default: 30
   retries:
-    description:
-      - How often to ask a source again that failed in a way that may pass (a stall, a broken connection, HTTP 429 or
-        5xx), each time after a longer pause, or after the one the server asks for, up to 60 seconds.
+    description: How often to ask a source again that failed in a way that may pass (a stall, a broken connection, HTTP
+      429 or 5xx), each time after a longer pause, or after the one the server asks for, up to 60 seconds.
     type: int
     default: 3
   state_dir:
-    description:
-      - Where the receipts are.
+    description: Where the receipts are.
     type: str
     default: /var/lib/pcluster-postboot/receipts
 extends_documentation_fragment:
@@ -180,8 +191,6 @@ notes:
     the system's own authorities.
   - Redirects are followed, but never from C(https) to C(http) and never to a file.
   - Files that an earlier version installed at other paths stay.
-author:
-  - The pcluster.postboot contributors (@pcluster)
 """
 
 EXAMPLES = r"""
@@ -214,6 +223,19 @@ EXAMPLES = r"""
       - /fsx/mirror
     upstream: false
 
+- name: A package without a published hash is verified by its publisher's signature
+  pcluster.postboot.artifact:
+    artifacts:
+      - name: cloudwatch_agent_package
+        version: 1.300072.0b1766
+        url: https://amazoncloudwatch-agent.s3.amazonaws.com/redhat/amd64/1.300072.0b1766/amazon-cloudwatch-agent.rpm
+        sha256: ""
+        signature:
+          url: https://amazoncloudwatch-agent.s3.amazonaws.com/redhat/amd64/1.300072.0b1766/amazon-cloudwatch-agent.rpm.sig
+          key_url: https://amazoncloudwatch-agent.s3.amazonaws.com/assets/amazon-cloudwatch-agent.gpg
+          fingerprints: [937616F3450B7D806CBD9725D58167303B789C72]
+        dest: /var/cache/pcluster-postboot/amazon-cloudwatch-agent.rpm
+
 - name: A source tree is unpacked
   pcluster.postboot.artifact:
     artifacts:
@@ -245,7 +267,7 @@ artifacts:
       returned: always
       sample: 3.14.0
     sha256:
-      description: The hash that was asked for.
+      description: The hash that was asked for, or that of the file which a trusted key has signed.
       type: str
       returned: always
       sample: f665c6da19eb7ba399c915d30c7d9793c9b417bf8a749b504bc470678631478d
@@ -255,9 +277,8 @@ artifacts:
       returned: always
       sample: true
     source:
-      description:
-        - Where the bytes came from; V(installed) when none were needed, V(cache), V(mirror:<base>), V(upstream), or
-          V(predicted) in check mode.
+      description: Where the bytes came from; V(installed) when none were needed, V(cache), V(mirror:<base>),
+        V(upstream), or V(predicted) in check mode.
       type: str
       returned: always
       sample: mirror:s3://my-bucket/mirror
@@ -287,17 +308,14 @@ artifacts:
 """
 
 import os
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import ensure_all
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import (
-    ArtifactError,
-    Settings,
-    parse_all,
-    secrets,
-)
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.ensure import ensure_all
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model import Settings, parse_all, secrets
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 ARGUMENTS = {
     "artifacts": {
@@ -310,6 +328,16 @@ ARGUMENTS = {
             "url": {"type": "str", "required": True},
             "sha256": {"type": "str", "required": True},
             "sha256_variable": {"type": "str", "default": ""},
+            "signature": {
+                "type": "dict",
+                "options": {
+                    "url": {"type": "str", "required": True},
+                    "key_url": {"type": "str", "required": True, "no_log": False},
+                    "fingerprints": {"type": "list", "elements": "str", "required": True},
+                    "dest": {"type": "str"},
+                    "key_dest": {"type": "str", "no_log": False},
+                },
+            },
             "dest": {"type": "str", "required": True},
             "members": {
                 "type": "list",
@@ -338,20 +366,15 @@ ARGUMENTS = {
 }
 
 
-def main() -> None:
-    """Run as Ansible's module."""
-    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    _run.heartbeat()
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Install the artifacts, and return what became of each."""
     params = module.params
-    for url in [*(raw["url"] for raw in params["artifacts"]), *params["mirrors"]]:
+    signed = [raw["signature"] for raw in params["artifacts"] if raw["signature"]]
+    proofs = [one[where] for one in signed for where in ("url", "key_url")]
+    for url in [*(raw["url"] for raw in params["artifacts"]), *proofs, *params["mirrors"]]:
         module.no_log_values |= secrets(url)
     os.umask(0o022)  # directories on the way to a file must let its users through
-    try:
-        artifacts = parse_all(params["artifacts"])
-        settings = Settings.of(params, check=module.check_mode)
-        outcomes = ensure_all(artifacts, settings)
-    except ArtifactError as error:
-        module.fail_json(msg=str(error))
+    outcomes = ensure_all(parse_all(params["artifacts"]), Settings.of(params, check=module.check_mode))
     for warning in dict.fromkeys(warning for outcome in outcomes for warning in outcome.warnings):
         module.warn(warning)
     result = {
@@ -361,8 +384,12 @@ def main() -> None:
     }
     errors = [outcome.error for outcome in outcomes if outcome.error]
     if errors:
-        module.fail_json(msg=" | ".join(errors), **result)
-    module.exit_json(**result)
+        raise Problem(" | ".join(errors), **result)
+    return result
+
+
+def main() -> None:
+    serve(ARGUMENTS, work)
 
 
 if __name__ == "__main__":
