@@ -8,13 +8,11 @@ it leaves is lost at the next boot, which restores the rules that were saved whe
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
-import tempfile
-import urllib.error
 import urllib.request
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files, http
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 
@@ -37,22 +35,21 @@ class ImdsError(Problem):
 
 def get(path: str, address: str = ADDRESS) -> str:
     """Return what the service says to whoever this process is; without a path, nothing, if it answers at all."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     life = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+    token = _said(urllib.request.Request(f"{address}/latest/api/token", b"", life, method="PUT"), path, address)
+    if not path:
+        return ""
+    return _said(urllib.request.Request(address + path, headers={"X-aws-ec2-metadata-token": token}), path, address)
+
+
+def _said(request: urllib.request.Request, path: str, address: str) -> str:
     try:
-        with opener.open(
-            urllib.request.Request(f"{address}/latest/api/token", b"", life, method="PUT"), None, TIMEOUT
-        ) as answer:
-            token = answer.read().decode()
-        if not path:
-            return ""
-        asked = urllib.request.Request(address + path, headers={"X-aws-ec2-metadata-token": token})
-        with opener.open(asked, None, TIMEOUT) as answer:
-            return str(answer.read().decode())
-    except urllib.error.HTTPError as error:
-        raise ImdsError(f"{address}{path} says {error.code} {error.reason}") from error
-    except (OSError, http.client.HTTPException) as error:
-        raise ImdsError(f"{address} says {getattr(error, 'reason', error)}", silent=True) from error
+        answer = http.ask(request, TIMEOUT, proxies=False)
+    except http.Unanswered as error:
+        raise ImdsError(f"{address} says {error}", silent=True) from error
+    if not answer.good:
+        raise ImdsError(f"{address}{path} says {answer.status} {answer.reason}")
+    return answer.text
 
 
 def allow(user: str) -> None:
@@ -79,27 +76,11 @@ def save(uid: int, check: bool) -> list[str]:
     """Have a user in the rules that the next boot restores; return the files that changed."""
     changed = []
     for path in SAVED:
-        try:
-            with open(path, encoding="utf-8") as stream:
-                before = stream.read()
-        except FileNotFoundError:
-            continue
-        after = with_user(before, uid)
-        if after == before:
+        before = files.read(path)
+        after = before and with_user(before, uid)
+        if not after or after == before:
             continue
         changed.append(path)
         if not check:
-            _replace(path, after)
+            files.write(path, after, os.stat(path).st_mode & 0o7777)
     return changed
-
-
-def _replace(path: str, text: str) -> None:
-    folder, name = os.path.split(path)
-    mode = os.stat(path).st_mode & 0o7777
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
-    with open(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fchmod(stream.fileno(), mode)
-        os.fsync(stream.fileno())
-    os.rename(temporary, path)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_fetch import find_aws
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.fetch import find_aws
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 

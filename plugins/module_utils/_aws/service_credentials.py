@@ -9,6 +9,7 @@ instance. No secret leaves this process.
 from __future__ import annotations
 
 import configparser
+import contextlib
 import http.client
 import json
 import os
@@ -19,12 +20,15 @@ import stat
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any, Callable, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _imds
+from ansible_collections.pcluster.postboot.plugins.module_utils._aws import imds
+from ansible_collections.pcluster.postboot.plugins.module_utils._aws.sigv4 import Keys, signed
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import http as host_http
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
-from ansible_collections.pcluster.postboot.plugins.module_utils._sigv4 import Keys, signed
 
 # What an empty write is in the form that Prometheus sends: nothing, compressed by snappy.
 EMPTY_WRITE = b"\x00"
@@ -51,7 +55,7 @@ class SilentError(Exception):
 
 
 class Request(NamedTuple):
-    """What is asked for; the module's documentation tells what each part means."""
+    """The module's options."""
 
     user: str
     unit: str
@@ -77,16 +81,6 @@ class Found(NamedTuple):
 
     source: str
     keys: Keys | None = None
-
-
-class Environment(NamedTuple):
-    """What the service's own process will have."""
-
-    values: dict[str, str]
-    home: str
-
-    def get(self, name: str) -> str:
-        return self.values.get(name, "")
 
 
 def unit_environment(unit: str) -> dict[str, str]:
@@ -125,42 +119,36 @@ def _environment_file(path: str) -> dict[str, str]:
     return {name.strip(): value.strip().strip("'\"") for name, _sign, value in pairs}
 
 
-# What the service's user sees. This runs in a process of its own.
+# What the service's user sees
 
 
-def look(environment: Environment, profile: str) -> Found:
+def look(environment: Mapping[str, str], profile: str) -> Found:
     """Return the first place that has credentials; Problem says what all of them lack."""
-    if all(environment.get(name) for name in _STATIC) and not profile:
-        keys = Keys(*(environment.get(name) for name in (*_STATIC, "AWS_SESSION_TOKEN")))
-        return Found("the environment of the service", keys)
+    keys = [environment.get(name, "") for name in (*_STATIC, "AWS_SESSION_TOKEN")]
+    if all(keys[:2]) and not profile:
+        return Found("the environment of the service", Keys(*keys))
     if any(environment.get(name) for name in _OTHER) and not profile:
         return Found("the environment of the service")
     profile = profile or environment.get("AWS_PROFILE") or "default"
-    folder = os.path.join(environment.home, ".aws")
-    files = (
-        (environment.get("AWS_SHARED_CREDENTIALS_FILE") or f"{folder}/credentials", profile),
-        (
-            environment.get("AWS_CONFIG_FILE") or f"{folder}/config",
-            "default" if profile == "default" else f"profile {profile}",
-        ),
-    )
-    for path, section in files:
-        found = _in_file(path, section)
-        if found:
-            return found
+    folder = os.path.join(environment["HOME"], ".aws")
+    credentials = environment.get("AWS_SHARED_CREDENTIALS_FILE") or f"{folder}/credentials"
+    config = environment.get("AWS_CONFIG_FILE") or f"{folder}/config"
+    found = _in_file(credentials, profile) or _in_file(config, f"{'profile ' * (profile != 'default')}{profile}")
+    if found:
+        return found
     if profile != "default":
-        raise Problem(f"neither {files[0][0]} nor {files[1][0]} has the profile {profile}")
-    if environment.get("AWS_EC2_METADATA_DISABLED").lower() == "true":
-        raise Problem(f"none in its environment, none in {files[0][0]}, and AWS_EC2_METADATA_DISABLED is true")
+        raise Problem(f"neither {credentials} nor {config} has the profile {profile}")
+    if environment.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
+        raise Problem(f"none in its environment, none in {credentials}, and AWS_EC2_METADATA_DISABLED is true")
     try:
-        return _of_role(environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT").rstrip("/") or _imds.ADDRESS)
-    except _imds.ImdsError as error:
-        raise _imds.ImdsError(f"none in its environment, none in {files[0][0]}, and {error}", error.silent) from error
+        return _of_role(environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "").rstrip("/") or imds.ADDRESS)
+    except imds.ImdsError as error:
+        raise imds.ImdsError(f"none in its environment, none in {credentials}, and {error}", error.silent) from error
 
 
 def _in_file(path: str, section: str) -> Found | None:
     try:
-        with open(path, encoding="utf-8") as stream:
+        with open(path, encoding="utf-8", errors="replace") as stream:
             mode = os.fstat(stream.fileno()).st_mode
             text = stream.read()
     except (FileNotFoundError, NotADirectoryError):
@@ -185,101 +173,94 @@ def _in_file(path: str, section: str) -> Found | None:
 
 def _of_role(address: str) -> Found:
     try:
-        role = (_imds.get(_imds.ROLE, address).split() or [""])[0]
-    except _imds.ImdsError as error:
+        role = (imds.get(imds.ROLE, address).split() or [""])[0]
+    except imds.ImdsError as error:
         if " 404 " in str(error):
-            raise _imds.ImdsError("the instance has no role") from error
+            raise imds.ImdsError("the instance has no role") from error
         if " 403 " in str(error):
             # Where root is answered it is the lock, as if nobody had answered.
             user = pwd.getpwuid(os.geteuid()).pw_name
-            raise _imds.ImdsError(
+            raise imds.ImdsError(
                 f"{error}: user {user} is locked out of the instance's metadata (Imds/Secured: "
-                f"'{_imds.TOOL} --allow {user}' lets it in), or the metadata service is off",
+                f"'{imds.TOOL} --allow {user}' lets it in), or the metadata service is off",
                 silent=True,
             ) from error
         raise
     answer: dict[str, Any] = {}
     try:
-        answer = json.loads(_imds.get(_imds.ROLE + urllib.parse.quote(role), address))
-    except ValueError as error:
-        raise _imds.ImdsError(f"the credentials of role {role} are no JSON") from error
-    if answer.get("Code") != "Success":
-        raise _imds.ImdsError(f"the role {role} gives no credentials: {answer.get('Code')} {answer.get('Message', '')}")
-    return Found(
-        f"the role {role} of the instance", Keys(answer["AccessKeyId"], answer["SecretAccessKey"], answer["Token"])
-    )
+        answer = json.loads(imds.get(imds.ROLE + urllib.parse.quote(role), address))
+        if answer["Code"] == "Success":
+            keys = Keys(answer["AccessKeyId"], answer["SecretAccessKey"], answer["Token"])
+            return Found(f"the role {role} of the instance", keys)
+    except (ValueError, KeyError, TypeError) as error:
+        raise imds.ImdsError(f"the role {role} gives no credentials that can be read: {error!r}") from error
+    raise imds.ImdsError(f"the role {role} gives no credentials: {answer['Code']} {answer.get('Message', '')}")
 
 
-def as_user(user: str, question: Callable[[], Found]) -> Found:
-    """Ask in a process that is that user's, and return or raise what it says."""
-    entry = pwd.getpwnam(user)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        _answer(entry, question, writer)
-    os.close(writer)
-    with open(reader, encoding="utf-8") as stream:
-        text = stream.read()
-    os.waitpid(child, 0)
-    answer = json.loads(text or '{"error": "the process that looked has died"}')
-    if "silent" in answer:
-        raise _imds.ImdsError(answer["error"], answer["silent"])
-    if "error" in answer:
-        raise Problem(answer["error"])
-    return Found(answer["source"], Keys(*answer["keys"]) if answer["keys"] else None)
-
-
-def _answer(entry: pwd.struct_passwd, question: Callable[[], Found], writer: int) -> None:
+@contextlib.contextmanager
+def acting_as(entry: pwd.struct_passwd) -> Iterator[None]:
+    """Open files and connections as a user, whom the lock before the instance's metadata sees, too."""
+    if os.geteuid() == entry.pw_uid:
+        yield
+        return
+    user, group, groups = os.geteuid(), os.getegid(), os.getgroups()
+    os.setgroups(os.getgrouplist(entry.pw_name, entry.pw_gid))
     try:
-        if os.geteuid() != entry.pw_uid:
-            os.initgroups(entry.pw_name, entry.pw_gid)
-            os.setgid(entry.pw_gid)
-            os.setuid(entry.pw_uid)
-        found = question()
-        said: dict[str, Any] = {"source": found.source, "keys": list(found.keys or ())}
-    except _imds.ImdsError as error:
-        said = {"error": str(error), "silent": error.silent}
-    except Exception as error:  # whatever it is, the parent says it; this process must not go on as a second module
-        said = {"error": str(error) or type(error).__name__}
-    try:
-        with open(writer, "w", encoding="utf-8") as stream:
-            json.dump(said, stream)
+        os.setegid(entry.pw_gid)
+        os.seteuid(entry.pw_uid)
+        yield
     finally:
-        os._exit(0)
+        os.seteuid(user)
+        os.setegid(group)
+        os.setgroups(groups)
 
 
 # What AWS says
 
 
-def refusal(request: Request, keys: Keys, environment: Environment) -> tuple[str, str]:
+class _Call(NamedTuple):
+    url: str
+    endpoint: str  # the VPC endpoint's last word
+    what: str
+    do: str  # where it is refused
+
+
+def refusal(request: Request, keys: Keys, environment: Mapping[str, str]) -> tuple[str, str]:
     """Write nothing to the workspace; return why that is refused, and what it says instead of a clear answer."""
-    url, service = request.write_url, "aps-workspaces"
+    url = request.write_url
+    call = write = _Call(url, "aps-workspaces", url, "allow aps:RemoteWrite on the workspace")
     try:
         if request.role_arn:
-            url, service = _sts(request, environment), "sts"
-            keys = _assumed(request, keys, environment)
-            url, service = request.write_url, "aps-workspaces"
-        write = signed("POST", request.write_url, EMPTY_WRITE, keys, request.region, "aps", WRITE_HEADERS)
-        with urllib.request.build_opener().open(write, timeout=TIMEOUT):
-            return "", ""
+            call = _Call(
+                _sts(request.region, environment),
+                "sts",
+                f"sts:AssumeRole of {request.role_arn}",
+                "allow the instance's role to assume it (sts:AssumeRole), and let its trust policy name that role",
+            )
+            keys = _assumed(request, keys, call.url)
+            call = write
+        _answer(signed("POST", url, EMPTY_WRITE, keys, request.region, "aps", WRITE_HEADERS))
     except urllib.error.HTTPError as error:
         text = " ".join(error.read(2000).decode("utf-8", "replace").split())
-        said = f"{error.code} {error.reason} ({_message_of(text)})"
-        what = f"sts:AssumeRole of {request.role_arn}" if error.url != request.write_url else request.write_url
+        said = f"{call.what} says {error.code} {error.reason} ({_message_of(text)})"
         # A 400 is about the empty write itself; 429 and 5xx pass.
         if error.code not in (401, 403, 404):
-            return "", f"{what} says {said}"
-        do = "allow aps:RemoteWrite on the workspace"
-        if error.code == 404:
-            do = "correct prometheus_amp_workspace or prometheus_amp_region"
-        elif error.url != request.write_url:
-            do = "allow the instance's role to assume it (sts:AssumeRole), and let its trust policy name that role"
-        return f"{what} says {said}; {do}", ""
+            return "", said
+        return (
+            f"{said}; {'correct prometheus_amp_workspace or prometheus_amp_region' if error.code == 404 else call.do}",
+            "",
+        )
     except (OSError, http.client.HTTPException) as error:
         raise SilentError(
-            f"{url} gives no answer ({getattr(error, 'reason', error)}): the address is wrong, or the node has neither "
-            f"a VPC endpoint com.amazonaws.{request.region}.{service} nor a way to the internet"
+            f"{call.url} gives no answer ({getattr(error, 'reason', error)}): the address is wrong, or the node has "
+            f"neither a VPC endpoint com.amazonaws.{request.region}.{call.endpoint} nor a way to the internet"
         ) from error
+    return "", ""
+
+
+def _answer(request: urllib.request.Request) -> str:
+    with host_http.opener().open(request, timeout=TIMEOUT) as answer:
+        return str(answer.read().decode("utf-8", "replace"))
 
 
 def _message_of(text: str) -> str:
@@ -290,31 +271,38 @@ def _message_of(text: str) -> str:
         return (found[1] if found else text)[:300]
 
 
-def _sts(request: Request, environment: Environment) -> str:
-    suffix = "amazonaws.com.cn" if request.region.startswith("cn-") else "amazonaws.com"
+def _sts(region: str, environment: Mapping[str, str]) -> str:
+    suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
     endpoint = environment.get("AWS_ENDPOINT_URL_STS") or environment.get("AWS_ENDPOINT_URL")
-    return (endpoint or f"https://sts.{request.region}.{suffix}").rstrip("/") + "/"
+    return (endpoint or f"https://sts.{region}.{suffix}").rstrip("/") + "/"
 
 
-def _assumed(request: Request, keys: Keys, environment: Environment) -> Keys:
-    query = {
-        "Action": "AssumeRole",
-        "Version": "2011-06-15",
-        "RoleArn": request.role_arn,
-        "RoleSessionName": "pcluster-postboot",
-    }
-    url = _sts(request, environment)
-    body = urllib.parse.urlencode(query).encode()
+def _assumed(request: Request, keys: Keys, url: str) -> Keys:
+    query = {"Action": "AssumeRole", "Version": "2011-06-15", "RoleSessionName": "pcluster-postboot"}
+    body = urllib.parse.urlencode({**query, "RoleArn": request.role_arn}).encode()
     kind = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
-    with urllib.request.build_opener().open(
-        signed("POST", url, body, keys, request.region, "sts", kind), timeout=TIMEOUT
-    ) as answer:
-        text = answer.read().decode("utf-8", "replace")
+    text = _answer(signed("POST", url, body, keys, request.region, "sts", kind))
     fields = [
         re.search(rf"<{name}>\s*(.*?)\s*</{name}>", text, re.DOTALL)
         for name in ("AccessKeyId", "SecretAccessKey", "SessionToken")
     ]
     return Keys(*(field[1] if field else "" for field in fields))
+
+
+def _ask(request: Request, entry: pwd.struct_passwd, environment: Mapping[str, str], allowed: bool) -> Found | None:
+    """Return what the service's user finds; None where it only has to be allowed to ask."""
+    try:
+        with acting_as(entry):
+            return look(environment, request.profile)
+    except Problem as error:
+        silent = isinstance(error, imds.ImdsError) and error.silent
+        if silent and not allowed and _locked():
+            return None
+        although = f", although '{imds.TOOL} --allow' was run" if silent and allowed else ""
+        raise Problem(
+            f"{request.needed_for} needs AWS credentials, and user {request.user} has none: {error}{although}; give "
+            "the instance a role that may (HeadNode/Iam/AdditionalIamPolicies), or the user a file with its own"
+        ) from error
 
 
 def apply(request: Request) -> Outcome:
@@ -327,38 +315,21 @@ def apply(request: Request) -> Outcome:
                 "", [], [], [f"user {request.user} is not there yet: whether it finds credentials shows later"]
             )
         raise Problem(f"user {request.user} is not there") from error
-    environment = Environment(unit_environment(request.unit), entry.pw_dir)
+    environment = {"HOME": entry.pw_dir, **unit_environment(request.unit)}
     actions: list[str] = []
     warnings: list[str] = []
-
-    def question() -> Found:
-        return look(environment, request.profile)
-
-    try:
-        found = as_user(request.user, question)
-    except _imds.ImdsError as error:
-        if not (error.silent and _locked()):
-            raise Problem(_lacking(request, str(error))) from error
+    found = _ask(request, entry, environment, allowed=False)
+    if not found:
         actions.append("allowed")
-        if request.check:
-            found = Found("the role of the instance")
-        else:
-            _imds.allow(request.user)
-            try:
-                found = as_user(request.user, question)
-            except _imds.ImdsError as still:
-                although = f", although '{_imds.TOOL} --allow' was run" if still.silent else ""
-                raise Problem(_lacking(request, f"{still}{although}")) from still
-    except Problem as error:
-        raise Problem(_lacking(request, str(error))) from error
+        if not request.check:
+            imds.allow(request.user)
+            found = _ask(request, entry, environment, allowed=True)
+    found = found or Found("the role of the instance")
     diff = []
     if found.source.startswith("the role"):
-        saved = _imds.save(entry.pw_uid, request.check)
+        saved = imds.save(entry.pw_uid, request.check)
         actions += ["saved"] if saved else []
-        diff = [
-            {"before_header": path, "after_header": path, "before": "", "after": f"{request.user} may ask\n"}
-            for path in saved
-        ]
+        diff = [files.diff(path, "", f"{request.user} may ask\n") for path in saved]
     if found.keys and request.write_url:
         try:
             refused, unclear = refusal(request, found.keys, environment)
@@ -376,14 +347,7 @@ def apply(request: Request) -> Outcome:
 def _locked() -> bool:
     """Tell whether the service answers this process, which is root's, so that it is the lock that refuses others."""
     try:
-        _imds.get("")
-    except _imds.ImdsError:
+        imds.get("")
+    except imds.ImdsError:
         return False
-    return os.path.exists(_imds.TOOL)
-
-
-def _lacking(request: Request, why: str) -> str:
-    return (
-        f"{request.needed_for} needs AWS credentials, and user {request.user} has none: {why}; give the instance a "
-        "role that may (HeadNode/Iam/AdditionalIamPolicies), or the user a file with its own"
-    )
+    return os.path.exists(imds.TOOL)

@@ -9,7 +9,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._sigv4 import Keys, signed
+from ansible_collections.pcluster.postboot.plugins.module_utils._aws.sigv4 import Keys, signed
 
 
 @pytest.mark.parametrize(
