@@ -10,14 +10,11 @@ from ansible.module_utils.common.validation import check_type_path
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.pcluster.postboot.plugins.action.check_variables import read_roles
-from ansible_collections.pcluster.postboot.plugins.module_utils import _bundle
+from ansible_collections.pcluster.postboot.plugins.module_utils._bundle import archive
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import (
-    _bundle_inventory,
-    _bundle_variables,
-    _custom_actions,
-)
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish import custom_actions, inventory
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish import variables as publish_variables
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.roles import read_roles
 
 display = Display()
 
@@ -28,18 +25,17 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Run on the controller, and then the module."""
         variables = task_vars or {}
         result: dict[str, Any] = super().run(tmp, variables)
         given = self._task.args
         folder, sources, config = given.get("group_vars"), given.get("inventories") or [], given.get("config")
         try:
-            cluster = _custom_actions.read(check_type_path(config)) if config else None
-            own = _bundle_inventory.read(sources, folder, cluster)
-            found, _warnings = _bundle.read_variables(folder, sources, own.groups)
+            cluster = custom_actions.read(check_type_path(config)) if config else None
+            own = inventory.read(sources, folder, cluster)
+            found, _warnings = archive.read_variables(folder, sources, own.groups)
         except (Problem, OSError) as error:
             return {**result, "failed": True, "msg": str(error)}
-        errors, warnings = _bundle_variables.check(found.folder, found.files, read_roles())
+        errors, warnings = publish_variables.check(found.folder, found.files, read_roles())
         if errors:
             return {**result, "failed": True, "msg": "\n".join(errors)}
         for line in (*own.warnings, *warnings):

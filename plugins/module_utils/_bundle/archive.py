@@ -17,8 +17,8 @@ import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _bundle_collection as collection
-from ansible_collections.pcluster.postboot.plugins.module_utils import _bundle_wheels as wheels
+from ansible_collections.pcluster.postboot.plugins.module_utils._bundle import collection, wheels
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files as host_files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 FORMAT = 1
@@ -28,13 +28,15 @@ SUMS = "SHA256SUMS"
 _NODE_INVENTORY = "inventory/node.pcluster.yml"  # where the variables lie beside
 _INVENTORIES = (_NODE_INVENTORY, "inventory/image.yml")
 _ENDINGS = ("", ".yml", ".yaml", ".json")  # of the files with variables that Ansible reads
-_GROUPS = ("all", "ungrouped", "pcluster(_.*)?")  # of nodes
+# Of nodes. Two kinds of names: what a node is, and what the cluster's configuration calls its parts.
+_KINDS = "_(head|login|compute|monitoring|gpu|efa)|_(cluster|queue|compute_resource|pool)_.+"
+_GROUPS = ("all", "ungrouped", f"pcluster({_KINDS})?")
 _DIGITS = 12  # of the archive's hash, in the bundle's name
 _LEVEL = 1  # nearly all of it is compressed already
 
 
 class Request(NamedTuple):
-    """What is asked for; the module's documentation tells what each part means."""
+    """The module's options."""
 
     dest: str
     collection: str
@@ -53,7 +55,7 @@ class Request(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What was built, or in check mode would be; the module's documentation tells what each part means."""
+    """The module's result."""
 
     changed: bool
     id: str
@@ -164,7 +166,7 @@ def whole(path: str, sums: Mapping[str, str]) -> bool:
     """Say whether a folder holds these files, and their list."""
     try:
         listed = _read(os.path.join(path, SUMS)) == sums_of(sums)
-        return listed and all(wheels.sha256_of(os.path.join(path, name)) == sums[name] for name in sums)
+        return listed and all(host_files.sha256_of(os.path.join(path, name)) == sums[name] for name in sums)
     except FileNotFoundError:
         return False
 

@@ -1,6 +1,6 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A collection as ansible-galaxy would install it, from a checkout or from where it is installed."""
+"""What nodes need of a collection that ansible-galaxy would install, from a checkout or from where it is installed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem im
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 
 SECONDS = 300.0
+# What people read, and no node.
+_FOR_PEOPLE = ("changelogs/", "docs/", "examples/")
 
 
 class File(NamedTuple):
@@ -43,6 +45,7 @@ def read_collection(path: str) -> Collection:
         manifest, files = _installed(path)
     else:
         raise Problem(f"{path} has neither galaxy.yml nor MANIFEST.json; needed: the collection, or its clone")
+    files = {name: file for name, file in files.items() if not name.startswith(_FOR_PEOPLE)}
     listing = _listing(files)
     manifest["file_manifest_file"]["chksum_sha256"] = hashlib.sha256(listing).hexdigest()
     files["FILES.json"] = File(listing, 0o644)

@@ -11,6 +11,7 @@ import shutil
 import sys
 from typing import NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 
@@ -19,7 +20,6 @@ ARCHITECTURES = ("x86_64", "aarch64")
 # The oldest glibc that a node has is 2.34 (Amazon Linux 2023, RHEL 9); the oldest that wheels are built for is 2.17.
 _GLIBC = range(34, 16, -1)
 _TIMEOUT = 900
-_BLOCK = 1 << 20
 
 
 class Target(NamedTuple):
@@ -94,15 +94,6 @@ def wanted(lock: list[Pinned], target: Target) -> list[Pinned]:
     return [pin for pin in lock if not pin.marker or Marker(pin.marker).evaluate(target.environment)]
 
 
-def sha256_of(path: str) -> str:
-    """Return a file's hash."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        while block := stream.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 class Store:
     """A folder that keeps what pip has fetched: one folder for each target and set of lines, which appears whole."""
 
@@ -115,7 +106,7 @@ class Store:
         found = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
         paths = [os.path.join(folder, name) for name in found]
         known = {digest for pin in pins for digest in pin.hashes}
-        if len(paths) != len(pins) or any(sha256_of(path) not in known for path in paths):
+        if len(paths) != len(pins) or any(files.sha256_of(path) not in known for path in paths):
             return []
         return paths
 
@@ -142,7 +133,8 @@ class Store:
         os.rename(staging, folder)
         paths = self.find(pins, target)
         if not paths:
-            raise Problem(f"the wheels of {self._name(target)}: {', '.join(os.listdir(folder))} is what pip brought")
+            brought = ", ".join(os.listdir(folder))
+            raise Problem(f"the wheels of {self._name(target)} are not whole: pip brought {brought}")
         return paths
 
     def _folder_of(self, pins: list[Pinned], target: Target) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from packaging.markers import Marker
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _bundle_wheels as wheels
-from ansible_collections.pcluster.postboot.plugins.module_utils._bundle_wheels import Target
+from ansible_collections.pcluster.postboot.plugins.module_utils._bundle import wheels
+from ansible_collections.pcluster.postboot.plugins.module_utils._bundle.wheels import Target
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 HASH = "0" * 64

@@ -14,20 +14,17 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
 
-from ansible_collections.pcluster.postboot.plugins.action import check_variables
-from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_model, _bundle_collection
+from ansible_collections.pcluster.postboot.plugins.module_utils._bundle import collection as bundle_collection
 from ansible_collections.pcluster.postboot.plugins.modules import bundle
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
+from ansible_collections.pcluster.postboot.tests.unit.plugins.lab import Run
 
-Run = Callable[..., dict[str, Any]]
 GALAXY = """
 namespace: pcluster
 name: postboot
@@ -35,9 +32,13 @@ version: 1.2.3
 readme: README.md
 authors: [me]
 build_ignore: [left]
+dependencies: {amazon.aws: ">=10.0.0"}
 """
 FILES = {
     "README.md": "read me\n",
+    "docs/pull.md": "for people\n",
+    "examples/iam/node-ssm.json": "{}\n",
+    "changelogs/changelog.yaml": "{}\n",
     "galaxy.yml": GALAXY,
     "left/out.txt": "not shipped\n",
     "inventory/node.pcluster.yml": "plugin: pcluster.postboot.pcluster\nsource: node\n",
@@ -45,6 +46,10 @@ FILES = {
     "plugins/modules/b.py": "b\n",
     "plugins/modules/a.py": "a\n",
     "roles/pull/files/bootstrap.sh": "#!/bin/bash\necho hello\n",
+}
+NOT_IN_BUNDLES = {
+    *("galaxy.yml", "left/out.txt"),
+    *("docs/pull.md", "examples/iam/node-ssm.json", "changelogs/changelog.yaml"),  # nodes never read these
 }
 WHEELS = [
     "old-1.0-py3-none-any",
@@ -61,7 +66,6 @@ SHARED = "ansible_collections/pcluster/postboot"
 
 
 def wheel(folder: Path, tag: str, content: str = "") -> str:
-    """Write a wheel and return its hash."""
     name, version = tag.split("-")[:2]
     path = folder / f"{tag}.whl"
     info = f"{name}-{version}.dist-info"
@@ -74,7 +78,6 @@ def wheel(folder: Path, tag: str, content: str = "") -> str:
 
 
 def lines(hashes: dict[str, str], requirement: str, marker: str = "") -> str:
-    """Return a line of a lock file."""
     prefix = requirement.replace("==", "-")
     known = [f" \\\n    --hash=sha256:{digest}" for tag, digest in hashes.items() if tag.startswith(prefix)]
     return f"{requirement}{marker and ' ; ' + marker}{''.join(known)}\n    # via nothing\n"
@@ -92,7 +95,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     galaxy = [sys.executable, "-m", "ansible", "galaxy", "collection"]
     subprocess.run([*galaxy, "build", "--output-path", folder, folder / "clone"], check=True, capture_output=True)
     built = folder / "pcluster-postboot-1.2.3.tar.gz"
-    subprocess.run([*galaxy, "install", "--offline", "-p", folder, built], check=True, capture_output=True)
+    subprocess.run([*galaxy, "install", "--offline", "--no-deps", "-p", folder, built], check=True, capture_output=True)
     (folder / SHARED / "scratch.txt").write_text("it is not of the collection")
     (folder / "index").mkdir()
     hashes = {tag: wheel(folder / "index", tag) for tag in WHEELS}
@@ -133,7 +136,6 @@ def bare(tmp_path: Path, world: Path, index: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def given(bare: dict[str, Any], world: Path, run_module: Run) -> dict[str, Any]:
-    """The module's arguments, where an earlier run has fetched all wheels."""
     kept = world / "kept"
     if not kept.exists():
         run_module(bundle, {**bare, "dest": str(kept)})
@@ -181,7 +183,7 @@ def test_check_build_check_build(run_module: Run, bare: dict[str, Any], index: P
 def test_what_is_in_it(run_module: Run, given: dict[str, Any]) -> None:
     result = run_module(bundle, given)
     found = members(result)
-    expected = {f"{SHARED}/{name}" for name in FILES if name not in ("galaxy.yml", "left/out.txt")}
+    expected = {f"{SHARED}/{name}" for name in FILES if name not in NOT_IN_BUNDLES}
     expected |= {f"{SHARED}/FILES.json", f"{SHARED}/MANIFEST.json"}
     expected |= {
         "bundle.json",
@@ -268,10 +270,9 @@ def test_ansible_galaxy_hangs(
     run_module: Run, given: dict[str, Any], world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = tmp_path / "python"
-    python.write_text("#!/bin/sh\nexec sleep 60\n")
-    python.chmod(0o755)
+    lab.program(python, "#!/bin/sh\nexec sleep 60\n")
     monkeypatch.setattr(sys, "executable", str(python))
-    monkeypatch.setattr(_bundle_collection, "SECONDS", 0.2)
+    monkeypatch.setattr(bundle_collection, "SECONDS", 0.2)
     failed = run_module(bundle, {**given, "collection": str(world / "clone")})
     assert failed["msg"].startswith(f"'{python} -m ansible galaxy collection build ")
     assert failed["msg"].endswith(
@@ -374,13 +375,12 @@ def test_variables_beside_the_inventory(run_module: Run, given: dict[str, Any], 
 
 
 def test_only_what_nodes_read_comes_along(
-    run_module: Run, given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_module: Run, given: dict[str, Any], tmp_path: Path, warnings: list[str]
 ) -> None:
-    told: list[str] = []
-    monkeypatch.setattr("ansible.module_utils.basic.AnsibleModule.warn", lambda _self, text: told.append(text))
     folder = tmp_path / "group_vars"
     of_nodes = ["all/b.yml", "ungrouped.json", "pcluster", "pcluster_queue_gpu.yaml", "pcluster_gpu/deep/x"]
-    others = ["README", "all.md", "databases.yml", "pclusters.yml", "pcluster_a/notes.txt", "web/a.yml", "team_x.yml"]
+    others = ["README", "all.md", "databases.yml", "pclusters.yml", "pcluster_a/notes.txt", "web/a.yml"]
+    others += ["pcluster_compte.yml", "pcluster_queue.yml", "team_x.yml"]
     for name in (*of_nodes, *others):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("$ANSIBLE_VAULT;1.1;AES256\n3362\n" if name in others[:4] else "a: 1\n")
@@ -393,10 +393,10 @@ def test_only_what_nodes_read_comes_along(
 
     assert variables() == set(of_nodes)
     because = "not in the bundle, because a node is in no such group or reads no such file: "
-    assert told == [f"{folder}: {because}{', '.join(sorted(others))}"]
-    told.clear()
+    assert warnings == [f"{folder}: {because}{', '.join(sorted(others))}"]
+    warnings.clear()
     assert variables(node_groups=["team_.*", "we"]) == {*of_nodes, "team_x.yml"}
-    assert told == [f"{folder}: {because}{', '.join(sorted(others[:-1]))}"]
+    assert warnings == [f"{folder}: {because}{', '.join(sorted(others[:-1]))}"]
 
 
 def test_the_nodes_own_inventory_has_the_users_groups(run_module: Run, given: dict[str, Any]) -> None:
@@ -436,34 +436,16 @@ def test_what_is_encrypted_is_refused_before_anything_is_fetched(
 
 
 def test_variables_of_hosts_are_told_to_stay(
-    run_module: Run, given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_module: Run, given: dict[str, Any], tmp_path: Path, warnings: list[str]
 ) -> None:
-    told: list[str] = []
-    monkeypatch.setattr("ansible.module_utils.basic.AnsibleModule.warn", lambda _self, text: told.append(text))
     sources = {"inventories": [str(tmp_path / "my.pcluster.yml"), str(tmp_path)]}
     run_module(bundle, {**given, **sources}, check=True)
-    assert told == []
+    assert warnings == []
     (tmp_path / "host_vars").mkdir()
     run_module(bundle, {**given, **sources}, check=True)
-    assert told == [f"{tmp_path}/host_vars does not come along: on itself each node is localhost, so use group_vars"]
-
-
-def test_what_is_put_into_a_bundle_is_asked_of_it_by_the_same_name() -> None:
-    playbook = yaml.safe_load((Path(__file__).parents[4] / "playbooks/publish.yml").read_text())
-    url = "https://github.com/a+b/c%20d.deb"
-    pin = {"url": url, "sha256": "1", "dest": _artifact_model.mirrored("", url)}
-    (task,) = (task for task in playbook[-1]["tasks"] if "__publish_artifacts" in task.get("vars", {}))
-    variables = {
-        **{name: playbook[-1]["vars"][name] for name in ("__publish_files", "__publish_known")},
-        **task["vars"],
-        "__publish_downloads": [pin],
-        "__publish_dir": "/bundles",
-    }
-    trusted = {key: check_variables._trusted(value) for key, value in variables.items()}
-    templar = Templar(loader=DataLoader(), variables=trusted)
-    assert templar.template(check_variables._trusted("{{ __publish_files }}")) == ["github.com/a+b/c d.deb"]
-    (artifact,) = templar.template(check_variables._trusted("{{ __publish_artifacts }}"))
-    assert artifact == {**pin, "dest": "/bundles/.mirror/github.com/a+b/c d.deb"}
+    assert warnings == [
+        f"{tmp_path}/host_vars does not come along: on itself each node is localhost, so use group_vars"
+    ]
 
 
 def test_downloads_come_along(run_module: Run, given: dict[str, Any], tmp_path: Path) -> None:
@@ -514,14 +496,14 @@ def test_a_script_that_dos2unix_would_change(run_module: Run, given: dict[str, A
 def test_a_full_disk_is_said_and_given_back(
     run_module: Run, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ansible_collections.pcluster.postboot.plugins.module_utils import _bundle
+    from ansible_collections.pcluster.postboot.plugins.module_utils._bundle import archive as bundle_archive
 
     def full(_members: Any, sink: Any) -> None:
         sink.write(b"half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(_bundle, "write", full)
+        patch.setattr(bundle_archive, "write", full)
         failed = run_module(bundle, given)
     assert failed["msg"] == "the bundle cannot be built: [Errno 28] No space left on device"
     assert sorted(path.name for path in Path(given["dest"]).iterdir()) == [".lock", ".wheels"]
