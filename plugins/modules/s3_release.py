@@ -6,54 +6,47 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: s3_release
-short_description: Put files into S3 once, and never write them again
-version_added: 0.1.0
+short_description: Upload files to S3 that are never overwritten
 description:
-  - Uploads O(files) one after another. S3 verifies each by its sha256.
-  - What is there with the same bytes is left alone; by S3's own checksum this costs no download. What is there with
-    other bytes is an error, also where it appears while this runs.
-  - Credentials, region and endpoint are those of boto3 (C(AWS_PROFILE), C(AWS_REGION), C(AWS_ENDPOINT_URL), …).
+  - The module runs on the controller with boto3's own credentials, region and endpoint. S3 verifies each upload by its
+    sha256.
+  - A file with the same bytes is left alone, by S3's checksum and without a download. Other bytes are an error.
+  - Check mode looks into the bucket (C(s3:GetObject), C(s3:ListBucket)).
+  - The policy of the bucket is only read (C(s3:GetBucketPolicy)), and may be denied to the caller.
 options:
   src:
-    description: The directory with the files. In check mode it need not be there.
+    description: Directory of the files. In check mode it need not exist.
     type: path
     required: true
   files:
-    description: The files, in the order in which they are uploaded.
+    description: Files in the order of their upload.
     type: list
     elements: dict
     required: true
     suboptions:
       name:
-        description: The file's name in O(src), and below O(dest).
+        description: Name of the file in O(src) and below O(dest).
         type: str
         required: true
       sha256:
-        description: Its hash.
+        description: Hash of the file.
         type: str
         required: true
   dest:
-    description: Where they go, as C(s3://<bucket>/<prefix>).
+    description: Target, as C(s3://<bucket>/<prefix>).
     type: str
     required: true
-extends_documentation_fragment:
-  - pcluster.postboot.attributes
-attributes:
-  check_mode:
-    details: It looks into the bucket, which takes C(s3:GetObject) and C(s3:ListBucket).
-  diff_mode:
-    description: There is nothing to show.
-    support: none
 requirements:
   - boto3
-author:
-  - The pcluster.postboot contributors (@pcluster)
+attributes:
+  diff_mode:
+    support: none
+extends_documentation_fragment: [pcluster.postboot.attributes, pcluster.postboot.attributes.internal]
 """
 
 EXAMPLES = r"""
-- name: The bundle is in S3
+- name: Upload the bundle
   pcluster.postboot.s3_release:
     src: /home/me/postboot-bundles/0.1.0-3f9e2c51ab07
     files: "{{ bundle.files }}"
@@ -63,37 +56,39 @@ EXAMPLES = r"""
 
 RETURN = r"""
 uploaded:
-  description: The files that were uploaded, or in check mode would be.
-  type: list
-  elements: str
-  returned: success
-  sample: [bootstrap.sh, pcluster-postboot.tar.gz, SHA256SUMS]
-present:
-  description: The files that were there already.
+  description: Files that were uploaded, or in check mode would be.
   type: list
   elements: str
   returned: success
 account:
-  description: The number of your AWS account; empty where AWS does not say.
+  description: Number of the AWS account; empty if unknown.
   type: str
   returned: success
 partition:
-  description: Its part of AWS.
+  description: AWS partition.
   type: str
   returned: success
-  sample: aws
 caller:
-  description: The ARN of who uploads; empty where AWS does not say.
+  description: ARN of the uploader; empty if unknown.
   type: str
   returned: success
-  sample: arn:aws:sts::123456789012:assumed-role/publishers/me
+region:
+  description: AWS region of boto3's settings; empty if there is none.
+  type: str
+  returned: success
+bucket_policy:
+  description: Policy of the bucket, as JSON; empty if there is none, and null if it could not be read.
+  type: str
+  returned: success
 """
 
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _s3_release
+from ansible_collections.pcluster.postboot.plugins.module_utils._bundle import s3_release
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 try:
     import boto3
@@ -119,10 +114,38 @@ def who(session: Any, config: Any) -> str:
         return ""
 
 
+def policy_of(client: Any, bucket: str) -> str | None:
+    """Return the policy of a bucket. A right for that is not needed to upload, and not every S3 has policies."""
+    try:
+        return str(client.get_bucket_policy(Bucket=bucket)["Policy"])
+    except ClientError as error:
+        return "" if code_of(error) == "NoSuchBucketPolicy" else None
+    except BotoCoreError:
+        return None
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Upload what is not there yet, and return who did so."""
+    if not HAS_BOTO3:
+        raise Problem(missing_required_lib("boto3"))
+    config = Config(retries={"mode": "standard", "max_attempts": 5}, connect_timeout=15)
+    try:
+        session = boto3.session.Session()
+        place = s3_release.parse(module.params["dest"])
+        client = session.client("s3", config=config)
+        release = s3_release.Release(client, code_of, check=module.check_mode)
+        outcome = release.upload(module.params["src"], module.params["files"], place)
+        caller, policy = who(session, config), policy_of(client, place.bucket)
+    except (BotoCoreError, ClientError, OSError) as error:
+        raise Problem(f"{module.params['dest']}: {error}") from error
+    _arn, partition, _service, _region, account, *_name = (caller or "arn:aws:sts:::").split(":")
+    found = {"account": account, "partition": partition, "caller": caller, "region": session.region_name or ""}
+    return {"changed": bool(outcome.uploaded), **found, "bucket_policy": policy, **outcome._asdict()}
+
+
 def main() -> None:
-    """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "src": {"type": "path", "required": True},
             "files": {
                 "type": "list",
@@ -132,24 +155,9 @@ def main() -> None:
             },
             "dest": {"type": "str", "required": True},
         },
-        supports_check_mode=True,
+        work,
+        alive=False,  # it runs on the controller
     )
-    if not HAS_BOTO3:
-        module.fail_json(msg=missing_required_lib("boto3"))
-    config = Config(retries={"mode": "standard", "max_attempts": 5}, connect_timeout=15)
-    try:
-        session = boto3.session.Session()
-        place = _s3_release.parse(module.params["dest"])
-        release = _s3_release.Release(session.client("s3", config=config), code_of, check=module.check_mode)
-        outcome = release.upload(module.params["src"], module.params["files"], place)
-        caller = who(session, config)
-    except _s3_release.ReleaseError as error:
-        module.fail_json(msg=str(error))
-    except (BotoCoreError, ClientError, OSError) as error:
-        module.fail_json(msg=f"{module.params['dest']}: {' '.join(str(error).split())}")
-    _arn, partition, _service, _region, account, *_name = (caller or "arn:aws:sts:::").split(":")
-    found = {"account": account, "partition": partition, "caller": caller}
-    module.exit_json(changed=bool(outcome.uploaded), **found, **outcome._asdict())
 
 
 if __name__ == "__main__":

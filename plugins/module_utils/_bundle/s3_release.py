@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files as host_files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 _LIMIT = 5 << 30  # of one upload, in bytes
@@ -21,10 +22,6 @@ _DENIED = ("403", "AccessDenied", "Forbidden")
 _THERE = ("412", "PreconditionFailed")
 _ON_ITS_WAY = ("409", "ConditionalRequestConflict")
 _UNKNOWN = ("501", "NotImplemented")  # an S3 of somebody else, which has no conditions
-
-
-class ReleaseError(Problem):
-    """Why it was not uploaded, on one line."""
 
 
 class Outcome(NamedTuple):
@@ -51,7 +48,7 @@ def parse(url: str) -> Place:
     """Return what an s3:// URL names."""
     match = _URL.fullmatch(url)
     if not match:
-        raise ReleaseError(f"found {url!r}; needed: s3://<bucket>/<prefix>, without blanks, * and ?")
+        raise Problem(f"found {url!r}; needed: s3://<bucket>/<prefix>, without blanks, * and ?")
     return Place(match[1], match[2])
 
 
@@ -75,9 +72,9 @@ class Release:
         if self.check:
             return True
         if os.path.getsize(path) > _LIMIT:
-            raise ReleaseError(f"{path} has {os.path.getsize(path)} bytes; S3 takes at most {_LIMIT} at once")
-        if _sha256(path) != digest:
-            raise ReleaseError(f"{path} has not its sha256 {digest.hex()} any more: run this again")
+            raise Problem(f"{path} has {os.path.getsize(path)} bytes; S3 takes at most {_LIMIT} at once")
+        if host_files.sha256_of(path) != digest.hex():
+            raise Problem(f"{path} no longer has the sha256 {digest.hex()}: run this again")
         wanted = {"ChecksumAlgorithm": "SHA256", "ChecksumSHA256": base64.b64encode(digest).decode()}
         condition = {"IfNoneMatch": "*"} if "IfNoneMatch" in self._known() else {}
         try:
@@ -90,9 +87,10 @@ class Release:
             if code in _THERE:  # it has come in the meantime, or it is there and may not be looked at
                 if self._compare(digest, to):
                     return False
-                raise ReleaseError(f"{to} is there, and s3:GetObject is denied to you: is it the same?") from error
+                why = "s3:GetObject, which compares it with yours, is denied to you"
+                raise Problem(f"{to} is there, and {why}") from error
             if code in _ON_ITS_WAY:
-                raise ReleaseError(f"{to} is being uploaded by somebody else; run this again later") from error
+                raise Problem(f"{to} is being uploaded by somebody else; run this again later") from error
             raise self._told(error, "s3:PutObject", to) from error
         return True
 
@@ -121,7 +119,7 @@ class Release:
         # That of an upload in parts is a hash of hashes, with their number behind it.
         found = base64.b64decode(told) if told and "-" not in told else self._read(to)
         if found != digest:
-            raise ReleaseError(f"{to} is there with other bytes; what was published is never replaced, remove it")
+            raise Problem(f"{to} is there with other bytes, and no published file is replaced; remove it first")
         return True
 
     def _find_bucket(self, to: Place) -> None:
@@ -130,7 +128,7 @@ class Release:
             self.client.head_bucket(Bucket=to.bucket)
         except Exception as error:
             if self.code_of(error) in _MISSING:
-                raise ReleaseError(_no_bucket(to)) from error
+                raise Problem(_no_bucket(to)) from error
             raise self._told(error, "s3:ListBucket", to) from error
 
     def _read(self, to: Place) -> bytes:
@@ -144,25 +142,17 @@ class Release:
             raise self._told(error, "s3:GetObject", to) from error
         return digest.digest()
 
-    def _told(self, error: Exception, action: str, to: Place) -> ReleaseError:
+    def _told(self, error: Exception, action: str, to: Place) -> Problem:
         code = self.code_of(error)
         if code == "NoSuchBucket":
-            return ReleaseError(_no_bucket(to))
+            return Problem(_no_bucket(to))
         if code in _DENIED:
-            return ReleaseError(f"{action} is denied to you on {to} ({error})")
-        return ReleaseError(f"{to}: {error}")
+            return Problem(f"{action} is denied to you on {to} ({error})")
+        return Problem(f"{to}: {error}")
 
 
 def _no_bucket(to: Place) -> str:
     return f"there is no bucket {to.bucket}; needed: aws s3 mb s3://{to.bucket}"
-
-
-def _sha256(path: str) -> bytes:
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        while block := stream.read(_BLOCK):
-            digest.update(block)
-    return digest.digest()
 
 
 def _digest(file: Mapping[str, str]) -> bytes:
@@ -171,5 +161,5 @@ def _digest(file: Mapping[str, str]) -> bytes:
     except ValueError:
         digest = b""
     if len(digest) != hashlib.sha256().digest_size:
-        raise ReleaseError(f"{file['name']} has the sha256 {file['sha256']!r}; needed: 64 hexadecimal digits")
+        raise Problem(f"{file['name']} has the sha256 {file['sha256']!r}; needed: 64 hexadecimal digits")
     return digest

@@ -7,8 +7,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,33 +17,22 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._s3_release import Place, Release, ReleaseError, parse
+from ansible_collections.pcluster.postboot.plugins.module_utils._bundle.s3_release import Place, Release, parse
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.modules import s3_release
-
-server = pytest.importorskip("moto.server")
 
 Run = Callable[..., dict[str, Any]]
 FILES = {"bootstrap.sh": b"#!/bin/bash\n", "bundle.tar.gz": b"bytes" * 1000, "SHA256SUMS": b"sums\n"}
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    moto = server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    moto.start()
-    host, port = moto.get_host_and_port()
-    yield f"http://{host}:{port}"
-    moto.stop()
-
-
 def bucket_of(request: pytest.FixtureRequest) -> str:
-    """Return the name of a test's own bucket."""
     return re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
 
 
 @pytest.fixture
-def s3(endpoint: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Any:
+def s3(moto: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Any:
     """A client, with a bucket of its own for this test."""
-    given = {"ENDPOINT_URL": endpoint, "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b", "DEFAULT_REGION": "us-east-1"}
+    given = {"ENDPOINT_URL": moto, "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b", "DEFAULT_REGION": "us-east-1"}
     for name, value in given.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     client = boto3.client("s3")
@@ -53,7 +43,6 @@ def s3(endpoint: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRe
 
 @pytest.fixture
 def given(tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The module's arguments."""
     for name, content in FILES.items():
         (tmp_path / name).write_bytes(content)
     files = [{"name": name, "sha256": hashlib.sha256(content).hexdigest()} for name, content in FILES.items()]
@@ -69,7 +58,7 @@ def test_check_upload_check_upload(run_module: Run, given: dict[str, Any], s3: A
     assert (check["changed"], check["uploaded"], keys(s3)) == (True, list(FILES), [])
     first = run_module(s3_release, given)
     assert (first["changed"], first["uploaded"], first["present"]) == (True, list(FILES), [])
-    assert (first["account"], first["partition"]) == ("123456789012", "aws")
+    assert (first["account"], first["partition"], first["region"]) == ("123456789012", "aws", "us-east-1")
     assert first["caller"].startswith("arn:aws:sts::123456789012:")
     assert sorted(keys(s3)) == sorted(f"postboot/1.0-abc/{name}" for name in FILES)
     for name, content in FILES.items():
@@ -81,6 +70,22 @@ def test_check_upload_check_upload(run_module: Run, given: dict[str, Any], s3: A
     assert run_module(s3_release, given, check=True)["changed"] is False
     again = run_module(s3_release, given)
     assert (again["changed"], again["uploaded"], again["present"]) == (False, [], list(FILES))
+
+
+def test_the_policy_of_the_bucket_is_told(run_module: Run, given: dict[str, Any], s3: Any) -> None:
+    assert run_module(s3_release, given)["bucket_policy"] == ""
+    policy = json.dumps({"Version": "2012-10-17", "Statement": []})
+    s3.put_bucket_policy(Bucket=s3.bucket, Policy=policy)
+    assert run_module(s3_release, given)["bucket_policy"] == policy
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "NotImplemented"])
+def test_a_policy_that_may_not_be_read_is_unknown(code: str) -> None:
+    class Denied:
+        def get_bucket_policy(self, Bucket: str) -> dict[str, Any]:
+            raise ClientError({"Error": {"Code": code}}, "GetBucketPolicy")
+
+    assert s3_release.policy_of(Denied(), "my-bucket") is None
 
 
 def test_a_killed_upload_is_finished(run_module: Run, given: dict[str, Any], s3: Any) -> None:
@@ -97,7 +102,7 @@ def test_other_bytes_stay(run_module: Run, given: dict[str, Any], s3: Any, optio
     for check in (True, False):
         failed = run_module(s3_release, {**given, "dest": f"s3://{s3.bucket}/p"}, check=check)
         there = f"s3://{s3.bucket}/p/bundle.tar.gz is there with other bytes"
-        assert failed["msg"] == f"{there}; what was published is never replaced, remove it"
+        assert failed["msg"] == f"{there}, and no published file is replaced; remove it first"
     assert s3.get_object(Bucket=s3.bucket, Key="p/bundle.tar.gz")["Body"].read() == b"other"
     assert "p/SHA256SUMS" not in keys(s3)
 
@@ -123,13 +128,13 @@ def test_no_credentials(run_module: Run, given: dict[str, Any], monkeypatch: pyt
 def test_a_changed_file_is_not_taken(run_module: Run, given: dict[str, Any], s3: Any) -> None:
     Path(given["src"], "bundle.tar.gz").write_bytes(b"changed")
     failed = run_module(s3_release, given)
-    assert "bundle.tar.gz has not its sha256" in failed["msg"]
+    assert "bundle.tar.gz no longer has the sha256" in failed["msg"]
     assert keys(s3) == ["postboot/1.0-abc/bootstrap.sh"]
 
 
 @pytest.mark.parametrize("url", ["https://b/p", "s3://bucket", "s3://bucket/", "s3://Bucket/p", "s3://bucket/a*"])
 def test_what_is_no_place(url: str) -> None:
-    with pytest.raises(ReleaseError, match="needed: s3://<bucket>/<prefix>"):
+    with pytest.raises(Problem, match="needed: s3://<bucket>/<prefix>"):
         parse(url)
 
 
@@ -200,24 +205,24 @@ def test_an_old_boto3_and_an_s3_without_conditions(tmp_path: Path) -> None:
 
 def test_somebody_else_was_quicker(tmp_path: Path) -> None:
     assert upload(Pretender(head=["404", SAME], put=["PreconditionFailed"]), tmp_path) == ([], ["one"])
-    with pytest.raises(ReleaseError, match="is there with other bytes"):
+    with pytest.raises(Problem, match="is there with other bytes"):
         upload(Pretender(head=["404", OTHER], put=["PreconditionFailed"]), tmp_path)
-    with pytest.raises(ReleaseError, match="is being uploaded by somebody else"):
+    with pytest.raises(Problem, match="is being uploaded by somebody else"):
         upload(Pretender(head=["404"], put=["ConditionalRequestConflict"]), tmp_path)
 
 
 def test_what_is_denied(tmp_path: Path) -> None:
     # Who may not list is told 403 of what is not there, and may still upload.
     assert upload(Pretender(head=["403"], put=[{}]), tmp_path) == (["one"], [])
-    with pytest.raises(ReleaseError, match=r"s3:PutObject is denied to you on s3://bucket/p/one \("):
+    with pytest.raises(Problem, match=r"s3:PutObject is denied to you on s3://bucket/p/one \("):
         upload(Pretender(head=["404"], put=["AccessDenied"]), tmp_path)
-    with pytest.raises(ReleaseError, match="s3:GetObject is denied to you: is it the same"):
+    with pytest.raises(Problem, match="s3:GetObject, which compares it with yours, is denied to you"):
         upload(Pretender(head=["403", "403"], put=["PreconditionFailed"]), tmp_path)
-    with pytest.raises(ReleaseError, match="s3:GetObject is denied to you on"):
+    with pytest.raises(Problem, match="s3:GetObject is denied to you on"):
         upload(Pretender(head=["403"]), tmp_path, check=True)
-    with pytest.raises(ReleaseError, match="s3:ListBucket is denied to you on"):
+    with pytest.raises(Problem, match="s3:ListBucket is denied to you on"):
         upload(Pretender(head=["404"], bucket=["403"]), tmp_path, check=True)
-    with pytest.raises(ReleaseError, match=r"s3://bucket/p/one: .*SlowDown"):
+    with pytest.raises(Problem, match=r"s3://bucket/p/one: .*SlowDown"):
         upload(Pretender(head=["404"], put=["SlowDown"]), tmp_path)
 
 
@@ -230,8 +235,8 @@ def test_what_has_no_hash_of_its_own_is_read(tmp_path: Path) -> None:
 
 
 def test_more_than_one_upload_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ansible_collections.pcluster.postboot.plugins.module_utils import _s3_release
+    from ansible_collections.pcluster.postboot.plugins.module_utils._bundle import s3_release as bundle_s3_release
 
-    monkeypatch.setattr(_s3_release, "_LIMIT", 2)
-    with pytest.raises(ReleaseError, match="one has 3 bytes; S3 takes at most 2 at once"):
+    monkeypatch.setattr(bundle_s3_release, "_LIMIT", 2)
+    with pytest.raises(Problem, match="one has 3 bytes; S3 takes at most 2 at once"):
         upload(Pretender(head=["404"]), tmp_path)
