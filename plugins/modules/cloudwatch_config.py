@@ -6,118 +6,98 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: cloudwatch_config
 short_description: Have a node's CloudWatch agent collect more, beside what ParallelCluster has it collect
-version_added: 0.1.0
 description:
-  - Builds one file of the agent's configuration, checks it, and has C(amazon-cloudwatch-agent-ctl) append it to those
-    that are there. It never replaces or edits another file, so ParallelCluster's log shipping stays as it is.
-  - Every key and every measurement is compared with those that the agent knows, because the agent's own schema lets
-    most misspelt ones through and then collects nothing. What is wrong is refused before anything is touched.
-  - What another file says comes first. The agent takes most keys from one file only, and several hold for the metrics
-    of all files, such as the namespace, so what of ours cannot stand beside another file is left out, and named in
-    RV(left_out). On a head node that is ParallelCluster's own C(mem) and C(disk), and its namespace C(CWAgent), in
-    which its alarms look.
-  - The agent is restarted where its files are newer than its process. When it does not stay up, the configuration is
-    put back as it was, and the task fails.
-  - Where ParallelCluster's configuration is on the node but was never applied, which is so where the cluster's
-    CloudWatch logs are off, nothing is done, because the agent would apply that too.
+  - Writes one file of the agent's configuration, and has C(amazon-cloudwatch-agent-ctl) append it. The files of others,
+    such as ParallelCluster's, are never changed.
+  - Unknown plugins and measurements are refused, because the agent would ignore them.
+  - Settings that conflict with another file are left out and named in the summary, because the agent takes most keys
+    from one file only.
+  - The agent is restarted if a file is newer than its process. If the agent does not stay up, the old configuration is
+    put back and the task fails.
+  - Nothing is done where ParallelCluster's configuration was never applied (CloudWatch logs are off), because the agent
+    would apply it as well.
 options:
   name:
-    description:
-      - Name of the file, without its suffix.
+    description: Name of the file, without its suffix.
     type: str
     default: pcluster-postboot
   state:
-    description:
-      - V(absent) removes the file, and with it exactly what it had the agent collect. So does an empty selection.
+    description: V(absent) removes the file. An empty selection of metrics and logs does so too.
     type: str
     choices: [present, absent]
     default: present
   metrics:
-    description:
-      - What is collected. V(host) is every plugin in O(measurements) but those of GPUs and EFA devices, V(gpu) is
-        C(nvidia_gpu), V(efa) is C(efa), and V(prometheus) is O(scrapes).
+    description: What is collected. V(host) is every plugin of O(measurements) but V(gpu) (C(nvidia_gpu)) and V(efa);
+      V(prometheus) is O(scrapes).
     type: list
     elements: str
     choices: [host, gpu, efa, prometheus]
     default: []
   measurements:
-    description:
-      - What each of the agent's plugins measures, as a list by the plugin's name.
+    description: Measurements of each of the agent's plugins, by the plugin's name.
     type: dict
     default: {}
   per_device:
-    description:
-      - Whether each GPU, EFA device, network interface and disk device has metrics of its own. Otherwise all of a node
-        count as one, with C(Average), C(Sum), C(Minimum) and C(Maximum) over them.
-      - Where another file has metrics, it is always so, because aggregation would hold for those too.
+    description: Whether each GPU, EFA device, network interface and disk has metrics of its own. Otherwise they are
+      aggregated, unless another file has metrics.
     type: bool
     default: false
   interval:
-    description:
-      - Seconds between two values of a metric. Less than 60 makes metrics of high resolution, which cost more.
+    description: Seconds between two values of a metric. Below 60, CloudWatch bills metrics of high resolution.
     type: int
     default: 60
   namespace:
-    description:
-      - The namespace of the metrics, where no other file has any.
+    description: Namespace of the metrics. The namespace of another file's metrics takes precedence.
     type: str
     default: CWAgent
   dimensions:
-    description:
-      - Dimensions of the metrics besides C(InstanceId). Those of EFA take none.
+    description: Dimensions of the metrics besides C(InstanceId). EFA's metrics get none.
     type: dict
     default: {}
   disks:
-    description:
-      - Mount points of the file systems to measure.
+    description: Mount points of the file systems to measure.
     type: list
     elements: path
     default: [/]
   gpus:
-    description:
-      - How many NVIDIA GPUs the node has. Without one, V(gpu) in O(metrics) means nothing.
+    description: Number of NVIDIA GPUs. With 0, V(gpu) in O(metrics) is ignored.
     type: int
     default: 0
   efa:
-    description:
-      - How many EFA devices the node has. Without one, V(efa) in O(metrics) means nothing.
+    description: Number of EFA devices. With 0, V(efa) in O(metrics) is ignored.
     type: int
     default: 0
   logs:
-    description:
-      - Log files to ship, also as patterns. A JSON document is one event.
+    description: Log files to ship, as paths or patterns.
     type: list
     elements: str
     default: []
   log_group:
-    description:
-      - Their log group. Empty is the one to which ParallelCluster ships its own.
+    description: Log group of O(logs); empty for ParallelCluster's.
     type: str
     default: ""
   scrapes:
-    description:
-      - Exporters on the node whose metrics go to CloudWatch, through its logs.
+    description: Exporters of the node whose metrics go to CloudWatch through its logs.
     type: list
     elements: dict
     default: []
     suboptions:
       job:
-        description: Its name.
+        description: Name of the job.
         type: str
         required: true
       target:
-        description: Where it answers, as an address and a port.
+        description: Address and port of the exporter.
         type: str
         required: true
       path:
-        description: Path of its metrics.
+        description: Path of the metrics.
         type: str
         default: /metrics
       metrics:
-        description: Regular expressions that match the whole name of each metric to send.
+        description: Regular expressions for the whole names of the metrics.
         type: list
         elements: str
         required: true
@@ -127,36 +107,26 @@ options:
         elements: str
         default: []
       gpus:
-        description: Whether it is there on nodes with GPUs only.
+        description: Whether only nodes with GPUs have the exporter.
         type: bool
         default: false
   scrape_log_group:
-    description:
-      - Log group of what O(scrapes) send.
+    description: Log group of O(scrapes).
     type: str
     default: /pcluster-postboot/prometheus
   config:
-    description:
-      - Further configuration in the agent's own form, which is put over the rest. Objects are merged, lists are joined.
+    description: Configuration in the agent's own form, merged over the rest. Lists are joined.
     type: dict
     default: {}
   home:
-    description:
-      - Folder of the agent.
+    description: Directory of the agent.
     type: path
     default: /opt/aws/amazon-cloudwatch-agent
-extends_documentation_fragment:
-  - pcluster.postboot.attributes
-  - pcluster.postboot.attributes.linux
-attributes:
-  check_mode:
-    details: Works on a node that has no agent yet.
-author:
-  - The pcluster.postboot contributors (@pcluster)
+extends_documentation_fragment: [pcluster.postboot.attributes, pcluster.postboot.attributes.internal]
 """
 
 EXAMPLES = r"""
-- name: The node's load and GPUs go to CloudWatch
+- name: Send the node's load and GPUs to CloudWatch
   pcluster.postboot.cloudwatch_config:
     metrics: [host, gpu]
     measurements:
@@ -168,124 +138,57 @@ EXAMPLES = r"""
       ClusterName: my-cluster
     gpus: "{{ ansible_facts['pcluster']['gpus']['count'] }}"
     logs: [/var/log/pcluster-postboot/*.log]
-
-- name: Watch a process too
-  pcluster.postboot.cloudwatch_config:
-    config:
-      metrics:
-        metrics_collected:
-          procstat:
-            - exe: slurmd
-              measurement: [memory_rss]
-
-- name: Nothing of ours goes there
-  pcluster.postboot.cloudwatch_config:
-    state: absent
 """
 
 RETURN = r"""
 actions:
-  description: >-
-    What was done, or in check mode would be, from V(appended), V(removed), V(wrote), V(started), V(restarted),
-    V(stopped) and V(enabled).
+  description: What was done, or in check mode would be.
   type: list
   elements: str
   returned: success
-  sample: [appended, restarted]
-config:
-  description: Our file as it is now, or in check mode would be; empty where there is none.
-  type: dict
-  returned: success
-namespace:
-  description: The namespace of the metrics.
-  type: str
-  returned: success
-  sample: ParallelCluster/my-cluster
-left_out:
-  description: What of ours cannot stand beside other files, and why.
-  type: list
-  elements: str
-  returned: success
-  sample: ["mem: ParallelCluster's own"]
-version:
-  description: The agent's version; empty in check mode where it is not there yet.
-  type: str
-  returned: success
-  sample: 1.300071.0b1720
 summary:
-  description: What the node ended up with.
+  description: What the node sends, in one phrase.
   type: str
   returned: success
-  sample: cpu, mem, disk (4 names of metrics) to ParallelCluster/my-cluster and 2 logs
-journal:
-  description: The last lines that the agent's unit left in the journal.
-  type: list
-  elements: str
-  returned: when the agent did not stay up
 """
 
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _cloudwatch_agent as agent
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _systemd
-from ansible_collections.pcluster.postboot.plugins.module_utils._cloudwatch_config import ConfigError, Scrape, Wanted
+from ansible_collections.pcluster.postboot.plugins.module_utils._cloudwatch import agent
+from ansible_collections.pcluster.postboot.plugins.module_utils._cloudwatch.config import Scrape, Wanted
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import arguments, frozen, serve
 
 
-def _frozen(given: dict[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Bring our part of the agent's configuration into its state, and return what was done."""
+    given = frozen(module.params)
+    request = {key: given.pop(key) for key in ("name", "state", "home")}
+    given["scrapes"] = tuple(Scrape(**frozen(one)) for one in given["scrapes"])
+    return agent.apply(agent.Request(wanted=Wanted(**given), check=module.check_mode, **request))._asdict()
 
 
 def main() -> None:
-    """Run the module."""
-    words = {"type": "list", "elements": "str", "default": []}
-    module = AnsibleModule(
-        argument_spec={
-            "name": {"type": "str", "default": "pcluster-postboot"},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-            "metrics": {**words, "choices": ["host", "gpu", "efa", "prometheus"]},
-            "measurements": {"type": "dict", "default": {}},
-            "per_device": {"type": "bool", "default": False},
-            "interval": {"type": "int", "default": 60},
-            "namespace": {"type": "str", "default": "CWAgent"},
-            "dimensions": {"type": "dict", "default": {}},
-            "disks": {"type": "list", "elements": "path", "default": ["/"]},
-            "gpus": {"type": "int", "default": 0},
-            "efa": {"type": "int", "default": 0},
-            "logs": words,
-            "log_group": {"type": "str", "default": ""},
-            "scrapes": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "job": {"type": "str", "required": True},
-                    "target": {"type": "str", "required": True},
-                    "path": {"type": "str", "default": "/metrics"},
-                    "metrics": {"type": "list", "elements": "str", "required": True},
-                    "dimensions": words,
-                    "gpus": {"type": "bool", "default": False},
-                },
-            },
-            "scrape_log_group": {"type": "str", "default": "/pcluster-postboot/prometheus"},
-            "config": {"type": "dict", "default": {}},
-            "home": {"type": "path", "default": agent.HOME},
+    words = {"type": "list", "elements": "str"}
+    serve(
+        {
+            **arguments(
+                agent.Request,
+                paths=("home",),
+                without=("wanted", "wait_seconds"),
+                state={"choices": ["present", "absent"]},
+            ),
+            **arguments(
+                Wanted,
+                paths=("disks",),
+                without=("scrape_path",),
+                metrics={"choices": ["host", "gpu", "efa", "prometheus"]},
+                scrapes={"elements": "dict", "options": arguments(Scrape, metrics=words)},
+            ),
         },
-        supports_check_mode=True,
+        work,
     )
-    _run.heartbeat()
-    given = dict(module.params)
-    request = {key: given.pop(key) for key in ("name", "state", "home")}
-    given["scrapes"] = [Scrape(**_frozen(one)) for one in given["scrapes"]]
-    wanted = Wanted(**_frozen(given))
-    try:
-        outcome = agent.apply(agent.Request(wanted=wanted, check=module.check_mode, **request))
-    except _systemd.UnitError as error:
-        module.fail_json(msg=str(error), journal=error.journal)
-    except (ConfigError, OSError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(changed=bool(outcome.actions), **outcome._asdict())
 
 
 if __name__ == "__main__":

@@ -14,9 +14,11 @@ import socket
 import tempfile
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _cloudwatch_config as parts
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _systemd
-from ansible_collections.pcluster.postboot.plugins.module_utils._cloudwatch_config import ConfigError
+from ansible_collections.pcluster.postboot.plugins.module_utils._cloudwatch import config as parts
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
+from ansible_collections.pcluster.postboot.plugins.module_utils._systemd import unit
 
 UNIT = "amazon-cloudwatch-agent.service"
 HOME = "/opt/aws/amazon-cloudwatch-agent"
@@ -26,7 +28,7 @@ NEWEST = "1.999999.0"
 
 
 class Request(NamedTuple):
-    """What is asked for; the module's documentation tells what each part means."""
+    """The module's options."""
 
     name: str = "pcluster-postboot"
     state: str = "present"
@@ -65,20 +67,20 @@ class Agent:
         """Return the agent's version; empty where there is no agent."""
         if not os.access(self.program, os.X_OK):
             return ""
-        return (_read(f"{self.home}/bin/CWAGENT_VERSION") or "unknown").strip()
+        return (files.read(f"{self.home}/bin/CWAGENT_VERSION") or "unknown").strip()
 
     def others(self) -> dict[str, dict[str, Any]]:
         """Return the configurations that are not ours, by their files."""
         names = [self.old, *(os.path.join(self.folder, name) for name in self._appended())]
         found = {}
         for path in names:
-            text = _read(path)
+            text = files.read(path)
             if text is None or path.endswith(".yaml"):
                 continue
             try:
                 config = json.loads(text)
             except ValueError as error:
-                raise ConfigError(f"{path} is no JSON ({error}), so the agent takes nothing; correct it") from error
+                raise Problem(f"{path} is no JSON ({error}), so the agent takes nothing; correct it") from error
             found[path] = config if isinstance(config, dict) else {}
         return found
 
@@ -88,14 +90,13 @@ class Agent:
         return [name for name in names if os.path.join(self.folder, name) != self.own and not name.endswith(".tmp")]
 
     def _call(self, action: str, path: str) -> None:
-        done = _systemd._program(self.program, "-a", action, "-m", "ec2", "-c", f"file:{path}", timeout=TIMEOUT)
-        if done.code:
-            lines = [line.strip() for line in (done.out + done.err).splitlines() if line.strip()]
-            told = re.findall(r"(?:Under path|E!|panic:) .*", "\n".join(lines)) or lines[-1:]
-            said = "; ".join(dict.fromkeys(told)) or f"it ended with {done.code} and said nothing"
-            said = said if len(said) <= 400 else said[:397] + "..."
-            raise ConfigError(
-                f"'{os.path.basename(self.program)} -a {action}' failed: {said}; the agent goes on as it was, "
+        said = run([self.program, "-a", action, "-m", "ec2", "-c", f"file:{path}"], TIMEOUT, merged=True)
+        if said.code:
+            told = re.findall(r"(?:Under path|E!|panic:) .*", "\n".join(said.lines)) or [said.last]
+            why = "; ".join(dict.fromkeys(told))
+            why = why if len(why) <= 400 else why[:397] + "..."
+            raise Problem(
+                f"'{os.path.basename(self.program)} -a {action}' failed: {why}; the agent goes on as it was, "
                 f"{self.home}/logs/configuration-validation.log may say more"
             )
 
@@ -113,7 +114,7 @@ class Agent:
                     os.unlink(self.own + ".tmp")
 
     def remove(self) -> None:
-        """Take our file away.
+        """Remove our file.
 
         Without any other appended file the program would throw the whole configuration away, and the next start would
         put the default one in the place of ParallelCluster's. That is appended before, as ParallelCluster does it.
@@ -131,12 +132,12 @@ class Agent:
         return os.path.exists(self.old) and not os.path.exists(self.own) and not os.path.exists(self.translated)
 
     def run(self, up: bool = False) -> list[str]:
-        """See that the agent has its files as they are, and runs with one of ours or if asked; return what it took."""
+        """Have the agent run with its present files; return what was done."""
         configured = bool(self._appended()) or os.path.exists(self.old)
         up = os.path.exists(self.own) or (up and configured)
         try:
-            return _systemd.apply(
-                _systemd.Request(
+            return unit.apply(
+                unit.Request(
                     name=UNIT,
                     state="started" if up else "current" if configured else "stopped",
                     restart_on=(self.folder, self.scrape),
@@ -144,17 +145,9 @@ class Agent:
                     check=self.request.check,
                 )
             ).actions
-        except _systemd.UnitError as error:
+        except unit.UnitError as error:
             message = f"{error}; {self.home}/logs/amazon-cloudwatch-agent.log may say more"
-            raise _systemd.UnitError(message, error.journal) from error
-
-
-def _read(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
-            return stream.read()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+            raise unit.UnitError(message, error.journal) from error
 
 
 def _text(config: dict[str, Any] | None) -> str:
@@ -168,10 +161,6 @@ def _same(text: str | None, config: dict[str, Any]) -> bool:
         return False
 
 
-def _diff(path: str, before: str, after: str) -> dict[str, str]:
-    return {"before_header": path, "after_header": path, "before": before, "after": after}
-
-
 def apply(request: Request) -> Outcome:
     """Bring our part of the agent's configuration into the state that is asked for."""
     agent = Agent(request)
@@ -181,7 +170,7 @@ def apply(request: Request) -> Outcome:
     if not version and request.state == "absent":
         return Outcome([], [], {}, "", [], "", "")
     if not version and not request.check:
-        raise ConfigError(f"{agent.program} is not there, so there is no CloudWatch agent to configure; install it")
+        raise Problem(f"{agent.program} is not there, so there is no CloudWatch agent to configure; install it")
     others = agent.others()
     if request.state == "absent" or agent.unused():
         off = request.state == "present"
@@ -205,14 +194,14 @@ def apply(request: Request) -> Outcome:
 
 def _change(agent: Agent, fitted: parts.Fitted) -> tuple[list[str], list[dict[str, str]]]:
     """Append, replace or remove our file, and start the agent with it; put back what was there when it fails."""
-    before, scrape = _read(agent.own), _read(agent.scrape)
+    before, scrape = files.read(agent.own), files.read(agent.scrape)
     text, targets = _text(fitted.config), _text(fitted.scrape)
     due = (before is not None) if not fitted.config else not _same(before, fitted.config)
     targets_due = (scrape or "") != targets
     if not due and not targets_due:
         return [], []
-    diff = [_diff(agent.own, before or "", text)] if due else []
-    diff += [_diff(agent.scrape, scrape or "", targets)] if targets_due else []
+    diff = [files.diff(agent.own, before or "", text)] if due else []
+    diff += [files.diff(agent.scrape, scrape or "", targets)] if targets_due else []
     actions = [("appended" if fitted.config else "removed")] if due else []
     actions += ["wrote"] if targets_due else []
     if agent.request.check:
@@ -220,7 +209,7 @@ def _change(agent: Agent, fitted: parts.Fitted) -> tuple[list[str], list[dict[st
     try:
         _put(agent, text if due else None, targets)
         actions += agent.run()
-    except (ConfigError, _systemd.UnitError) as error:
+    except Problem as error:
         raise _undo(agent, before, scrape, error) from error
     return actions, diff
 
@@ -228,7 +217,7 @@ def _change(agent: Agent, fitted: parts.Fitted) -> tuple[list[str], list[dict[st
 def _put(agent: Agent, text: str | None, targets: str | None) -> None:
     """Put both files in place; empty texts remove them, and None leaves ours as it is."""
     if targets:
-        _run.write_atomically(agent.scrape, targets, 0o644)
+        files.write(agent.scrape, targets)
     if text:
         agent.append(text)
     elif text is not None and os.path.exists(agent.own):
@@ -238,24 +227,28 @@ def _put(agent: Agent, text: str | None, targets: str | None) -> None:
         os.unlink(agent.scrape)
 
 
-def _undo(agent: Agent, before: str | None, scrape: str | None, error: Exception) -> Exception:
+def _undo(agent: Agent, before: str | None, scrape: str | None, error: Problem) -> Problem:
     """Put back what was there; return an error that tells what has failed, and what became of the others' part."""
-    refused = isinstance(error, ConfigError)
+    refused = not isinstance(error, (unit.UnitError, NotRun))
     told = str(error)
     try:
-        _put(agent, None if _read(agent.own) == before else before or "", scrape)
+        _put(agent, None if files.read(agent.own) == before else before or "", scrape)
         if not refused:
             agent.run(up=True)
             told += "; its configuration was put back as it was, and with that it runs"
-    except (ConfigError, _systemd.UnitError, OSError) as worse:
+    except (Problem, OSError) as worse:
         told += f"; and with its configuration as it was before: {worse}"
-    return ConfigError(told) if refused else _systemd.UnitError(told, getattr(error, "journal", []))
+    return Problem(told, **error.told)
 
 
 def summary(fitted: parts.Fitted, state: str) -> str:
     """Return one phrase for the report."""
     if not fitted.config:
-        return f"nothing of ours ({'; '.join(fitted.left_out) or 'nothing is selected'})" if state == "present" else ""
+        return (
+            f"no configuration of this collection ({'; '.join(fitted.left_out) or 'nothing is selected'})"
+            if state == "present"
+            else ""
+        )
     collected = fitted.config.get("metrics", {}).get("metrics_collected", {})
     # On how many devices there is each of them, the agent alone knows.
     names = sum(len(part.get("measurement", ())) for part in collected.values() if isinstance(part, dict))

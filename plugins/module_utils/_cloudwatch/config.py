@@ -13,7 +13,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _cloudwatch_keys as keys
+from ansible_collections.pcluster.postboot.plugins.module_utils._cloudwatch import keys
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 DEFAULT_NAMESPACE = "CWAgent"
 EFA_SINCE = (1, 300068, 0)
@@ -34,13 +35,6 @@ _LISTS = {
 }
 
 
-class ConfigError(Exception):
-    """What is wrong, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
-
-
 class Scrape(NamedTuple):
     """An exporter on the node, and what of it goes to CloudWatch."""
 
@@ -53,7 +47,7 @@ class Scrape(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What is asked for; the module's documentation tells what each part means."""
+    """The module's options."""
 
     metrics: tuple[str, ...] = ()
     measurements: Mapping[str, list[Any]] = {}
@@ -67,7 +61,7 @@ class Wanted(NamedTuple):
     logs: tuple[str, ...] = ()
     log_group: str = ""
     scrapes: tuple[Scrape, ...] = ()
-    scrape_log_group: str = ""
+    scrape_log_group: str = "/pcluster-postboot/prometheus"
     scrape_path: str = ""
     config: Mapping[str, Any] = {}
 
@@ -129,7 +123,7 @@ def check(wanted: Wanted) -> None:
                 problems.append(f"cloudwatch_agent_scrapes: {pattern!r} of {scrape.job} is no pattern: {error}")
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise ConfigError(f"{problems[0]}{more}; nothing was changed")
+        raise Problem(f"{problems[0]}{more}; nothing was changed")
 
 
 def fit(wanted: Wanted, others: Mapping[str, Any], version: str, host: str, whose: str) -> Fitted:
@@ -172,7 +166,7 @@ def fit(wanted: Wanted, others: Mapping[str, Any], version: str, host: str, whos
     if metrics and "metrics" in config:
         for key in [key for key in config["metrics"] if key != "metrics_collected"]:
             if key not in metrics:
-                left_out.append(f"metrics.{key}: it would hold for {whose} too")
+                left_out.append(f"metrics.{key}: it would change {whose} too")
             del config["metrics"][key]
     if not config.get("metrics", {}).get("metrics_collected"):
         config.pop("metrics", None)

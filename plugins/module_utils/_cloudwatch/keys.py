@@ -251,7 +251,7 @@ def drop_name(plugin: str, measurement: str) -> str:
 
 
 def unknown(what: str, name: str, known: Iterator[str] | list[str]) -> str:
-    """Say that a name is none of those that are known, and which of them may be meant."""
+    """Return the error for an unknown name, with the known names that are like it."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, 1)
     advice = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"

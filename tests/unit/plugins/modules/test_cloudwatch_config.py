@@ -8,17 +8,17 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _cloudwatch_keys as keys
-from ansible_collections.pcluster.postboot.plugins.module_utils import _systemd
+from ansible_collections.pcluster.postboot.plugins.module_utils._cloudwatch import keys
+from ansible_collections.pcluster.postboot.plugins.module_utils._systemd import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._systemd import unit as systemd_unit
 from ansible_collections.pcluster.postboot.plugins.modules import cloudwatch_config
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
-Run = Callable[..., dict[str, Any]]
 STANDIN = Path(__file__).resolve().parents[4] / "molecule/cluster/standins/cloudwatch-agent/agent.py"
 GROUP = "/aws/parallelcluster/alpha-202611210900"
 LOGS = {
@@ -57,7 +57,7 @@ GIVEN: dict[str, Any] = {
 class Node:
     """A node below a folder, with the agent of an official AMI."""
 
-    def __init__(self, top: Path, run: Run) -> None:
+    def __init__(self, top: Path, run: lab.Run) -> None:
         self.home, self.run = top / "agent", run
         self.etc, self.folder = self.home / "etc", self.home / "etc/amazon-cloudwatch-agent.d"
         self.own = self.folder / "file_pcluster-postboot.json"
@@ -65,11 +65,10 @@ class Node:
         self.program = self.home / "bin/amazon-cloudwatch-agent-ctl"
         for path in (self.home / "bin", self.home / "logs", self.folder):
             path.mkdir(parents=True)
-        self.program.write_text(STANDIN.read_text())
-        self.program.chmod(0o755)
+        lab.program(self.program, STANDIN.read_text())
         self.version("1.300071.0b1720")
         self.active, self.starts = True, 0
-        self.requests: list[_systemd.Request] = []
+        self.requests: list[systemd_unit.Request] = []
         self.parallelcluster(LOGS)
 
     def version(self, text: str) -> None:
@@ -83,10 +82,10 @@ class Node:
         time.sleep(0.01)
         self.started = time.time()
 
-    def apply(self, request: _systemd.Request) -> _systemd.Outcome:
+    def apply(self, request: systemd_unit.Request) -> systemd_unit.Outcome:
         """What systemd_unit does, of which the unit's process is one that fails on a configuration with `dies`."""
         self.requests.append(request)
-        outdated = max(_systemd.changed_at(path) for path in request.restart_on) > self.started
+        outdated = max(files.changed_at(path) for path in request.restart_on) > self.started
         due = "stop" if request.state == "stopped" and self.active else None
         if request.state == "started" and not self.active:
             due = "start"
@@ -98,8 +97,8 @@ class Node:
             self.starts += due != "stop"
             if self.active and any("dies" in path.read_text() for path in self.folder.iterdir()):
                 self.active = False
-                raise _systemd.UnitError(f"{request.name} did not come up", ["E! it died"])
-        return _systemd.Outcome([words[due]] if due else [], [], {}, [])
+                raise systemd_unit.UnitError(f"{request.name} did not come up", ["E! it died"])
+        return systemd_unit.Outcome([words[due]] if due else [], [], {}, [])
 
     def __call__(self, check: bool = False, **given: Any) -> dict[str, Any]:
         time.sleep(0.01)  # a file of one run is older than the process of the next
@@ -115,10 +114,10 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, run_module: Run, monkeypatch: pytest.MonkeyPatch) -> Node:
+def node(tmp_path: Path, run_module: lab.Run, monkeypatch: pytest.MonkeyPatch) -> Node:
     node = Node(tmp_path, run_module)
     monkeypatch.setenv("CLOUDWATCH_AGENT_HOME", str(node.home))
-    monkeypatch.setattr(_systemd, "apply", node.apply)
+    monkeypatch.setattr(systemd_unit, "apply", node.apply)
     return node
 
 
@@ -229,7 +228,7 @@ def test_a_head_nodes_own_metrics_stay_where_its_alarms_look(node: Node) -> None
 def test_keys_that_hold_for_all_files_are_left_out_beside_others(node: Node) -> None:
     node.parallelcluster(HEAD)
     result = node(config={"metrics": {"force_flush_interval": 10, "append_dimensions": {"ImageId": "${aws:ImageId}"}}})
-    assert "metrics.force_flush_interval: it would hold for ParallelCluster's own too" in result["left_out"]
+    assert "metrics.force_flush_interval: it would change ParallelCluster's own too" in result["left_out"]
     assert "metrics.append_dimensions: ParallelCluster's own" in result["left_out"]
     assert list(result["config"]["metrics"]) == ["metrics_collected"]
 
@@ -304,7 +303,7 @@ def test_nothing_is_applied_where_cloudwatch_logs_are_off(node: Node) -> None:
     before = node.tree()
     result = node()
     assert not result["changed"]
-    assert result["summary"].startswith("nothing of ours (all: CloudWatch logs are off in this cluster")
+    assert result["summary"].startswith("no configuration of this collection (all: CloudWatch logs are off in this")
     assert node.tree() == before
     assert not node.active
 
