@@ -1,6 +1,6 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What became of the container images, as their importer has written it."""
+"""The state of the container images, as their importer writes it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ import os
 import time
 from typing import NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 STATE = ".images.json"
 SILENT = 180  # seconds without a sign of life after which the importer counts as gone
 
 
-class WaitError(Exception):
-    """Why it is not worth waiting, on one line."""
-
-
 class Outlook(NamedTuple):
-    """How far the images are."""
+    """The state of the images."""
 
     current: bool  # the importer has read the settings that are in place now
     ready: list[str]
@@ -32,12 +29,12 @@ class Outlook(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """Say whether the importer has tried everything that it was told to."""
+        """Say whether the importer has tried all images."""
         return self.current and not self.busy
 
     @property
     def summary(self) -> str:
-        """Say it in a short phrase."""
+        """Return the state of the images in a short phrase."""
         if not self.current:
             return "images are being looked for"
         total = len(self.ready) + len(self.busy) + len(self.failed)
@@ -50,12 +47,12 @@ class Outlook(NamedTuple):
 
     @property
     def complaint(self) -> str:
-        """Say what is wrong, on one line; nothing if nothing is."""
+        """Return the problems on one line; empty for none."""
         return "; ".join([*self.problems, *(f"{name}: {why}" for name, why in self.failed.items())])
 
 
 def look(directory: str, settings: str) -> Outlook:
-    """Read what the importer has written last."""
+    """Read the importer's state file."""
     try:
         with open(os.path.join(directory, STATE), encoding="utf-8") as stream:
             state = json.load(stream)
@@ -75,16 +72,17 @@ def look(directory: str, settings: str) -> Outlook:
 
 
 def wait(directory: str, settings: str, seconds: float, pause: float = 1.0) -> Outlook:
-    """Wait until the importer has tried everything, or for so long."""
+    """Wait until the importer has tried all images, or until the seconds are over."""
     begun = time.time()
     while True:
-        _run.heartbeat()
+        lock.heartbeat()
         outlook = look(directory, settings)
         now = time.time()
         if outlook.settled or now - begun > seconds:
             return outlook
         if outlook.current and now - outlook.updated > SILENT:
-            raise WaitError(
-                f"the importer of {directory} has said nothing for {SILENT} s; see 'journalctl -u container-images'"
+            raise Problem(
+                f"the importer of {directory} has said nothing for {SILENT} s; see 'journalctl -u container-images'",
+                settled=True,
             )
         time.sleep(pause)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import grp
 import os
 import pwd
 import stat
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 
@@ -51,7 +51,7 @@ class Wanted:
 
     def like(self) -> str:
         """Write mode and owner."""
-        return _like(self.mode, self.uid, self.gid)
+        return files.like(self.mode, self.uid, self.gid)
 
 
 @dataclass
@@ -75,47 +75,19 @@ class Result:
 
 def wanted(path: str, mode: str, owner: str, group: str, spread: bool = False) -> Wanted:
     """Read one entry of the list."""
-    clean = os.path.normpath(path)
-    if not path or os.path.isabs(path) or clean.split(os.sep)[0] in ("..", "."):
+    clean = files.below(path)
+    if not clean:
         raise Problem(f"path {path!r} is not below the tree's top; needed: a relative path without '..'")
     try:
         number = int(str(mode), 8)
     except ValueError as error:
         raise Problem(f"mode {mode!r} of {path} is no octal number in quotes, such as '0755'") from error
-    return Wanted(clean, number, _uid(owner, path), _gid(group, path), spread)
-
-
-def _uid(name: str, path: str) -> int:
-    try:
-        return pwd.getpwnam(name).pw_uid
-    except KeyError as error:
-        if name.isdigit():
-            return int(name)
-        raise Problem(f"owner {name!r} of {path} is no user of this node") from error
-
-
-def _gid(name: str, path: str) -> int:
-    try:
-        return grp.getgrnam(name).gr_gid
-    except KeyError as error:
-        if name.isdigit():
-            return int(name)
-        raise Problem(f"group {name!r} of {path} is no group of this node") from error
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
-def _like(mode: int, uid: int, gid: int) -> str:
-    try:
-        group = grp.getgrgid(gid).gr_name
-    except KeyError:
-        group = str(gid)
-    return f"{mode:04o} {_user(uid)}:{group}"
+    uid, gid = files.user_id(owner), files.group_id(group)
+    if uid is None:
+        raise Problem(f"owner {owner!r} of {path} is no user of this node")
+    if gid is None:
+        raise Problem(f"group {group!r} of {path} is no group of this node")
+    return Wanted(clean, number, uid, gid, spread)
 
 
 def mount_points(text: str) -> list[str]:
@@ -149,7 +121,7 @@ def is_lustre(directory: int) -> bool:
 
 
 def spread(directory: int) -> str:
-    """Have large files of a directory lie on all storage targets; return why they do not."""
+    """Stripe a directory's large files over all storage targets; return why that failed."""
     try:
         # In the directory itself, as its path may lead elsewhere by now.
         run(SPREAD, LFS_TIMEOUT, cwd=f"/proc/self/fd/{directory}", merged=True).output()
@@ -199,7 +171,7 @@ def _target(name: str, at: int, trust: Collection[int]) -> str:
         if not stat.S_ISLNK(status.st_mode):
             return ""
         if status.st_uid not in trust:
-            raise LinkError(os.readlink(f"/proc/self/fd/{link}"), _user(status.st_uid))
+            raise LinkError(os.readlink(f"/proc/self/fd/{link}"), files.user_called(status.st_uid))
         return os.readlink("", dir_fd=link)
     finally:
         os.close(link)
@@ -227,7 +199,7 @@ class _Tree:
         self.result = Result()
 
     def go(self, one: Wanted, start: int) -> None:
-        """See to one directory."""
+        """Make or correct one directory."""
         above, name = os.path.split(one.path)
         path = os.path.join(self.top, one.path)
         try:
@@ -287,10 +259,10 @@ class _Tree:
         if found == (one.mode, one.uid, one.gid):
             return
         if not self.enforce:
-            self.result.left.append({"path": one.path, "found": _like(*found), "wanted": one.like()})
+            self.result.left.append({"path": one.path, "found": files.like(*found), "wanted": one.like()})
             self.judge(path, status, one.uid)
             return
-        self._note(self.result.corrected, one, _like(*found))
+        self._note(self.result.corrected, one, files.like(*found))
         if not self.check:
             os.fchown(there, one.uid, one.gid)
             os.fchmod(there, one.mode)
@@ -329,7 +301,7 @@ class _Tree:
         """Remember a directory in which users can replace what others have made."""
         loose = status.st_mode & 0o002 and not status.st_mode & stat.S_ISVTX
         if status.st_uid not in {*self.trust, owner} or loose:
-            found = _like(stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
+            found = files.like(stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
             self.result.open.append(f"{path} ({found})")
 
     def _note(self, where: list[str], one: Wanted, before: str) -> None:

@@ -6,42 +6,34 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: container_images
 short_description: Tell what became of the container images that are imported in the background
-version_added: 0.1.0
 description:
-  - Reads what the importer of the role P(pcluster.postboot.container_images#role) has written. It imports nothing.
-  - One call waits a few seconds at most, because not every connection lives long. C(until) waits longer.
+  - Reads the state file of the importer that the role P(pcluster.postboot.container_images#role) runs.
+  - A call waits O(timeout) seconds at most; C(until) waits longer. Check mode does not wait.
 options:
   path:
-    description: The folder of the images.
+    description: Directory of the images.
     type: path
     required: true
   settings:
-    description: The importer's settings. What it wrote before it read these is not counted.
+    description: Settings of the importer. A state file that is older is ignored.
     type: path
     required: true
   wait:
-    description: Whether images are waited for, so that it fails if one could not be imported.
+    description: Whether to wait for the images, and to fail if one could not be imported.
     type: bool
     default: false
   timeout:
-    description: How many seconds one call waits.
+    description: Seconds that one call waits.
     type: int
     default: 15
-extends_documentation_fragment:
-  - pcluster.postboot.attributes
-  - pcluster.postboot.attributes.linux
 attributes:
-  check_mode:
-    details: Nothing is waited for in check mode.
   diff_mode:
     support: none
   idempotent:
-    details: It is changed when images came while it waited.
-author:
-  - The pcluster.postboot contributors (@pcluster)
+    details: The task is changed when images came while it waited.
+extends_documentation_fragment: [pcluster.postboot.attributes, pcluster.postboot.attributes.internal]
 """
 
 EXAMPLES = r"""
@@ -58,64 +50,32 @@ EXAMPLES = r"""
 
 RETURN = r"""
 summary:
-  description: How far the images are, in a short phrase.
+  description: How many images are ready, in one phrase.
   type: str
   returned: success
-  sample: 1 of 2 images there; 1 on the way
 settled:
-  description: Whether the importer has tried everything that its settings name.
+  description: Whether the importer has tried all images.
   type: bool
   returned: success
-ready:
-  description: The images that can be used.
-  type: list
-  elements: str
-  returned: success
-  sample: ["nvcr.io/nvidia/pytorch:26.09-py3"]
-busy:
-  description: The images that are waited for.
-  type: list
-  elements: str
-  returned: success
-failed_images:
-  description: Why an image could not be imported, by its name.
-  type: dict
-  returned: success
-problems:
-  description: What is wrong with the lists or the credentials, one line each.
-  type: list
-  elements: str
-  returned: success
 """
+
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _container_images as images
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 
-def main() -> None:
-    """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "path": {"type": "path", "required": True},
-            "settings": {"type": "path", "required": True},
-            "wait": {"type": "bool", "default": False},
-            "timeout": {"type": "int", "default": 15},
-        },
-        supports_check_mode=True,
-    )
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Return what became of the images, after a wait where that is asked for."""
     params = module.params
-    _run.heartbeat()
     before = outlook = images.look(params["path"], params["settings"])
     if params["wait"] and not module.check_mode:
-        try:
-            outlook = images.wait(params["path"], params["settings"], params["timeout"])
-        except images.WaitError as error:
-            module.fail_json(msg=str(error), settled=True)
-    result: dict[str, object] = {
+        outlook = images.wait(params["path"], params["settings"], params["timeout"])
+    result: dict[str, Any] = {
         "changed": bool(set(outlook.ready) - set(before.ready)),
-        "msg": outlook.summary,
         "summary": outlook.summary,
         "settled": outlook.settled,
         "ready": outlook.ready,
@@ -124,10 +84,21 @@ def main() -> None:
         "problems": outlook.problems,
     }
     if params["wait"] and outlook.settled and outlook.complaint and not module.check_mode:
-        module.fail_json(**{**result, "msg": outlook.complaint})
-    if params["wait"] and not outlook.settled:
-        result["msg"] = f"{outlook.summary}; the import goes on, but container_images_wait_timeout is over"
-    module.exit_json(**result)
+        raise Problem(outlook.complaint, **result)
+    late = "; the import goes on, but container_images_wait_timeout is over"
+    return {**result, "msg": outlook.summary + (late if params["wait"] and not outlook.settled else "")}
+
+
+def main() -> None:
+    serve(
+        {
+            "path": {"type": "path", "required": True},
+            "settings": {"type": "path", "required": True},
+            "wait": {"type": "bool", "default": False},
+            "timeout": {"type": "int", "default": 15},
+        },
+        work,
+    )
 
 
 if __name__ == "__main__":

@@ -47,9 +47,8 @@ options:
         type: str
         default: root
       spread:
-        description:
-          - Whether files beyond their first megabyte lie on all storage targets (C(lfs setstripe)), where the directory
-            is on Lustre and is made by this task. One that is there already keeps its layout.
+        description: Whether files beyond their first megabyte lie on all storage targets (C(lfs setstripe)), where the
+          directory is on Lustre and is made by this task. One that is there already keeps its layout.
         type: bool
         default: false
   trusted_users:
@@ -64,8 +63,6 @@ options:
 extends_documentation_fragment:
   - pcluster.postboot.attributes
   - pcluster.postboot.attributes.linux
-author:
-  - The pcluster.postboot contributors (@pcluster)
 """
 
 EXAMPLES = r"""
@@ -106,7 +103,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host.module imp
 
 
 def work(module: AnsibleModule) -> dict[str, Any]:
-    """Do what is asked for, and return the result."""
+    """Make the tree, and return what was made, corrected and left."""
     params = module.params
     if params["mount"]:
         tree.require_mount(params["mount"])
@@ -133,7 +130,6 @@ def work(module: AnsibleModule) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run the module."""
     serve(
         {
             "path": {"type": "path", "required": True},

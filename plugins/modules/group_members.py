@@ -6,31 +6,20 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: group_members
 short_description: Add users to a group of the node
-version_added: 0.1.0
-description:
-  - Adds users to a group in one task.
-  - Never makes a user, so a misspelt name is an error. Users may come from LDAP or another directory service.
-  - Nobody is taken out of the group.
+description: An unknown user is an error, also of a directory service such as LDAP. Nobody is removed from the group.
 options:
   group:
-    description:
-      - The group. It must be there, except in check mode.
+    description: The group, which must exist outside of check mode.
     type: str
     required: true
   users:
-    description:
-      - Names of users.
+    description: Names of the users.
     type: list
     elements: str
     required: true
-extends_documentation_fragment:
-  - pcluster.postboot.attributes
-  - pcluster.postboot.attributes.linux
-author:
-  - The pcluster.postboot contributors (@pcluster)
+extends_documentation_fragment: [pcluster.postboot.attributes, pcluster.postboot.attributes.internal]
 """
 
 EXAMPLES = r"""
@@ -46,7 +35,6 @@ added:
   type: list
   elements: str
   returned: success
-  sample: [alice]
 """
 
 from typing import Any
@@ -54,21 +42,20 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _group_members
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
 
 
 def work(module: AnsibleModule) -> dict[str, Any]:
-    """Do what is asked for, and return the result."""
     group, users = module.params["group"], module.params["users"]
     due = _group_members.due(group, users, module.check_mode)
     if not module.check_mode:
         _group_members.add(group, due)
-    diff = {"before_header": group, "after_header": group, "before": "", "after": "".join(f"{u}\n" for u in due)}
+    diff = files.diff(group, "", "".join(f"{user}\n" for user in due))
     return {"changed": bool(due), "added": due, "diff": diff if due else {}}
 
 
 def main() -> None:
-    """Run the module."""
     serve(
         {
             "group": {"type": "str", "required": True},

@@ -23,8 +23,6 @@ FAILED = {"state": "failed", "why": "registry answered 401 Unauthorized"}
 
 
 class Images:
-    """The importer's folder and settings."""
-
     def __init__(self, root: Path) -> None:
         self.root, self.settings = root, root / "settings.json"
         self.settings.write_text("{}")

@@ -20,8 +20,9 @@ import pytest
 from ansible_collections.pcluster.postboot.plugins.module_utils import _directory_tree
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.modules import directory_tree
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
+from ansible_collections.pcluster.postboot.tests.unit.plugins.lab import Run
 
-Run = Callable[..., dict[str, Any]]
 WHO = {"owner": pwd.getpwuid(os.getuid()).pw_name, "group": grp.getgrgid(os.getgid()).gr_name}
 
 
@@ -91,8 +92,7 @@ def lustre(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program = tmp_path / "bin/lfs"
     program.parent.mkdir()
     text = LFS.format(python=os.path.realpath(sys.executable), refuses=tmp_path / "refuses", log=tmp_path / "log")
-    program.write_text(text)
-    program.chmod(0o755)
+    lab.program(program, text)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     return top
 
@@ -127,25 +127,20 @@ def test_no_layout_is_set_elsewhere_than_on_lustre(
     ],
 )
 def test_a_layout_that_cannot_be_set_is_a_warning(
-    run_module: Run, lustre: Path, monkeypatch: pytest.MonkeyPatch, prepare: Callable[[Path], None], why: str
+    run_module: Run, lustre: Path, warnings: list[str], prepare: Callable[[Path], None], why: str
 ) -> None:
     prepare(lustre.parent)
-    said: list[str] = []
-    monkeypatch.setattr(directory_tree.AnsibleModule, "warn", lambda _self, text: said.append(text))
     done = run_module(directory_tree, {"path": str(lustre), "directories": [entry("containers", spread=True)]})
     assert (done["failed"], done["created"]) == (False, ["containers"])
-    assert len(said) == 1
-    assert said[0].startswith(f"{lustre}/containers was made, and its large files may lie on one storage target")
-    assert why in said[0]
-    assert said[0].endswith(f"needed: lfs setstripe -E 1M -c 1 -S 1M -E -1 -c -1 -S 1M {lustre}/containers")
+    (said,) = warnings
+    assert said.startswith(f"{lustre}/containers was made, and its large files may lie on one storage target")
+    assert why in said
+    assert said.endswith(f"needed: lfs setstripe -E 1M -c 1 -S 1M -E -1 -c -1 -S 1M {lustre}/containers")
 
 
 def test_an_unusual_umask_does_not_matter(run_module: Run, tmp_path: Path) -> None:
-    before = os.umask(0o077)
-    try:
+    with lab.umask(0o077):
         run_module(directory_tree, {"path": str(tmp_path), "directories": [entry("data", "2775")]})
-    finally:
-        os.umask(before)
     assert modes(tmp_path) == {"data": "2775"}
 
 
@@ -303,11 +298,7 @@ def test_a_user_who_swaps_a_directory_for_a_link_leads_root_nowhere(
     run_module: Run, shared: Path, monkeypatch: pytest.MonkeyPatch, swapped: str, enforce: bool
 ) -> None:
     fsx, victim = shared / "fsx", shared / "victim"
-    args = {
-        "path": str(fsx),
-        "directories": [entry("logs"), entry("logs/training", "1777")],
-        "enforce": enforce,
-    }
+    args = {"path": str(fsx), "directories": [entry("logs"), entry("logs/training", "1777")], "enforce": enforce}
     told = set()
     for step in range(1, 200):
         shutil.rmtree(fsx)
@@ -337,10 +328,7 @@ def test_a_link_is_followed_only_if_root_or_a_trusted_user_has_made_it(
     run_module: Run, shared: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     as_user(lambda: swap(shared / "fsx/logs", shared / "victim"))
-    args = {
-        "path": str(shared / "fsx"),
-        "directories": [entry("logs"), entry("logs/training", "1777"), entry("data")],
-    }
+    args = {"path": str(shared / "fsx"), "directories": [entry("logs"), entry("logs/training", "1777"), entry("data")]}
     answer = run_module(directory_tree, args)
     assert answer["created"] == ["data"]
     assert [one["path"] for one in answer["left"]] == ["logs", "logs/training"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 import grp
 import os
 import pwd
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ import pytest
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _group_members
 from ansible_collections.pcluster.postboot.plugins.modules import group_members
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
-Run = Callable[..., dict[str, Any]]
 GPASSWD = """#!/bin/sh
 echo "$@" >> {top}/calls
 [ "$2" = broken ] && {{ echo "gpasswd: no way"; exit 1; }}
@@ -27,8 +26,7 @@ echo "$2" >> {top}/members
 @pytest.fixture(autouse=True)
 def members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A node with the users alice, bob and broken, and the group docker."""
-    (tmp_path / "gpasswd").write_text(GPASSWD.format(top=tmp_path))
-    (tmp_path / "gpasswd").chmod(0o755)
+    lab.program(tmp_path / "gpasswd", GPASSWD.format(top=tmp_path))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     file = tmp_path / "members"
     file.write_text("")
@@ -48,7 +46,7 @@ def members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_check_apply_check_apply(run_module: Run, members: Path) -> None:
+def test_check_apply_check_apply(run_module: lab.Run, members: Path) -> None:
     args = {"group": "docker", "users": ["alice", "bob", "alice"]}
     checked = run_module(group_members, args, check=True)
     assert checked["changed"]
@@ -61,13 +59,13 @@ def test_check_apply_check_apply(run_module: Run, members: Path) -> None:
     assert not run_module(group_members, args)["changed"]
 
 
-def test_nobody_is_taken_out(run_module: Run, members: Path) -> None:
+def test_nobody_is_taken_out(run_module: lab.Run, members: Path) -> None:
     members.write_text("bob\n")
     assert run_module(group_members, {"group": "docker", "users": ["alice"]})["added"] == ["alice"]
     assert members.read_text().split() == ["bob", "alice"]
 
 
-def test_unknown_users_are_never_made(run_module: Run, members: Path) -> None:
+def test_unknown_users_are_never_made(run_module: lab.Run, members: Path) -> None:
     result = run_module(group_members, {"group": "docker", "users": ["alice", "alise", "zoe"]})
     assert result["failed"]
     assert result["msg"] == (
@@ -76,18 +74,18 @@ def test_unknown_users_are_never_made(run_module: Run, members: Path) -> None:
     assert members.read_text() == ""
 
 
-def test_a_group_that_is_not_there(run_module: Run) -> None:
+def test_a_group_that_is_not_there(run_module: lab.Run) -> None:
     args = {"group": "other", "users": ["alice"]}
     assert run_module(group_members, args, check=True)["added"] == ["alice"]
     assert run_module(group_members, args)["msg"].startswith("group: this node has no other")
 
 
-def test_gpasswd_fails(run_module: Run) -> None:
+def test_gpasswd_fails(run_module: lab.Run) -> None:
     result = run_module(group_members, {"group": "docker", "users": ["broken"]})
     assert result["msg"] == "'gpasswd --add broken docker' ended with 1: gpasswd: no way"
 
 
-def test_gpasswd_hangs(run_module: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpasswd_hangs(run_module: lab.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gpasswd").write_text("#!/bin/sh\nexec sleep 60\n")
     monkeypatch.setattr(_group_members, "SECONDS", 0.2)
     result = run_module(group_members, {"group": "docker", "users": ["alice"]})
