@@ -16,20 +16,15 @@ import stat
 import tempfile
 from typing import Any, NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
-from ansible_collections.pcluster.postboot.plugins.module_utils._node_storage import parse_mounts
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import storage
 
 DEFAULT_ROOT = "/var/lib/docker"
 CONTAINERD_ROOT = "/var/lib/containerd"
-MOUNTS = "/proc/self/mounts"
 AUTO = "auto"
 TIMEOUT = 60  # seconds for a program that only looks
-# Docker's overlay2 works on none of these.
-_NETWORK_TYPES = {
-    *("lustre", "nfs", "nfs4", "efs", "cifs", "smb3", "beegfs", "weka", "wekafs", "gpfs", "ceph", "glusterfs"),
-    *("autofs", "afs", "9p"),
-}
 
 
 class Root(NamedTuple):
@@ -123,33 +118,6 @@ def choose_root(wanted: str, settings: dict[str, Any], there: dict[str, Any], pa
     return Root(wanted, name, wanted != found)
 
 
-def _on(path: str, point: str) -> bool:
-    return (path + "/").startswith(point.rstrip("/") + "/")
-
-
-def file_system(path: str, shared: dict[str, str]) -> tuple[str, str]:
-    """Return the mount point and the type of the file system on which a path lies, without touching the path.
-
-    A file system that the cluster shares is one even while it is not mounted.
-    """
-    for point, kind in shared.items():
-        if kind in _NETWORK_TYPES and _on(path, point):
-            return point, kind
-    with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as stream:
-        mounts = parse_mounts(stream.read())
-    best = ("/", "")
-    for mount in mounts:
-        # Of several on one mount point the last is seen, and the real one lies over an automount's stand-in.
-        if _on(path, mount["path"]) and len(mount["path"]) >= len(best[0]):
-            best = (mount["path"], mount["type"])
-    return best
-
-
-def is_shared(kind: str) -> bool:
-    """Tell whether a type of file system is one over which no overlay can be laid."""
-    return kind in _NETWORK_TYPES or kind.startswith("fuse.")
-
-
 def require_local(root: Root, scratch: str | None, shared: dict[str, str]) -> None:
     """Refuse a data root on a network file system, also where links lead to one."""
     path = os.path.normpath(root.path or DEFAULT_ROOT)
@@ -162,8 +130,8 @@ def require_local(root: Root, scratch: str | None, shared: dict[str, str]) -> No
 
 
 def _require_local(path: str, subject: str, scratch: str | None, shared: dict[str, str]) -> None:
-    point, kind = file_system(path, shared)
-    if is_shared(kind):
+    point, kind = storage.file_system(path, shared)
+    if storage.is_network(kind):
         raise Problem(
             f"{subject}, on {kind} (mounted at {point}), where Docker's storage does not work; needed is a disk of "
             f"this node's own: set docker_data_root, for example to {scratch or '/scratch'}/docker"
@@ -171,15 +139,10 @@ def _require_local(path: str, subject: str, scratch: str | None, shared: dict[st
 
 
 def require_scratch(root: Root, scratch: str | None, dropin: str | None) -> None:
-    """Refuse a data root whose scratch disk is not mounted: Docker would begin anew on the disk below it."""
-    if dropin is None or root.path is None or (scratch and _on(root.path, scratch)):
+    """Refuse a data root whose scratch disk is not mounted, because Docker would start empty below the mount point."""
+    if dropin is None or root.path is None or (scratch and storage.lies_on(root.path, scratch)):
         return
-    try:
-        with open(dropin, encoding="utf-8", errors="surrogateescape") as stream:
-            was = stream.read().splitlines()
-    except FileNotFoundError:
-        return
-    if f"RequiresMountsFor={root.path}" in was:
+    if f"RequiresMountsFor={root.path}" in (files.read(dropin) or "").splitlines():
         raise Problem(
             f"Docker's data is in {root.path}, on a scratch disk that is not mounted now (see 'journalctl -u "
             "setup-ephemeral'); mount it, or set docker_data_root to where the data shall be, such as "
@@ -259,7 +222,7 @@ def unit_flags(unit: str = "docker.service") -> Flags:
 
 
 def validate(dockerd: str, config: dict[str, Any], path: str) -> None:
-    """Let dockerd itself read a configuration, with the flags that its unit gives it; before 23, it cannot be asked."""
+    """Have dockerd validate a configuration, with its unit's flags; a dockerd older than 23 cannot."""
     flags = unit_flags()
     with tempfile.TemporaryDirectory(prefix="postboot-docker-") as folder:
         candidate = os.path.join(folder, os.path.basename(path))
@@ -282,21 +245,9 @@ def validate(dockerd: str, config: dict[str, Any], path: str) -> None:
 def write(path: str, text: str) -> None:
     """Put daemon.json in place in one step, with the mode that it had."""
     path = os.path.realpath(path)
-    folder, name = os.path.split(path)
-    os.makedirs(folder, mode=0o755, exist_ok=True)
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     try:
         mode = stat.S_IMODE(os.stat(path).st_mode)
     except FileNotFoundError:
         mode = 0o644
-    temporary = os.path.join(folder, f".{name}.postboot")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fchmod(stream.fileno(), mode)
-            os.fsync(stream.fileno())
-        os.rename(temporary, path)
-    except OSError:
-        os.unlink(temporary)
-        raise
+    files.write(path, text, mode)
