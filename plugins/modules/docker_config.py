@@ -6,113 +6,89 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: docker_config
-short_description: Write Docker's daemon.json, and say what has to follow
-version_added: 0.1.0
+short_description: Write Docker's daemon.json, and say what has to be installed or restarted
 description:
-  - Puts settings over what C(daemon.json) says already. Keys that its user, C(nvidia-ctk) or anybody else put there
-    stay, and the file is only written when it comes to mean something else.
-  - Looks at the Docker that is there, and says in RV(install) and RV(hold) what a role has to do next. It installs and
-    restarts nothing itself.
-  - Nothing is written when the file that is there is no JSON, when Docker's data would lie on a network file system,
-    or when C(dockerd --validate) refuses the result, which gets the flags that C(docker.service) gives dockerd. A
-    dockerd older than 23 is not asked.
+  - Merges O(settings) into C(daemon.json). Keys of others stay, and the file is written only if its meaning changes.
+    Nothing is installed or restarted.
+  - Nothing is written if the file is not JSON, if Docker's data would lie on a network file system, or if C(dockerd
+    --validate) refuses the result (from Docker 23 on).
 options:
   path:
-    description:
-      - The file.
+    description: Path of C(daemon.json).
     type: path
     default: /etc/docker/daemon.json
   settings:
-    description:
-      - What the file shall say. Dictionaries are merged at every depth, everything else is replaced, and a key whose
-        value is V(null) is removed.
+    description: Settings for the file. Dictionaries are merged, other values replaced, and V(null) removes a key.
     type: dict
     default: {}
   data_root:
     description:
-      - Where Docker keeps images, containers and volumes.
-      - V(auto) leaves it where the file says, or where Docker has data already; else it is C(docker) below O(scratch),
-        or Docker's own default without one.
-      - Empty leaves it as the file says.
-      - When it is moved, the image store of Docker 29, which keeps images in C(/var/lib/containerd) whatever the data
-        root is, is switched off by C(features.containerd-snapshotter), unless O(settings) or the file decide on it.
+      - Directory of Docker's images, containers and volumes; empty for what the file says. V(auto) keeps the directory
+        that the file names or that has data, and is otherwise C(docker) below O(scratch), or Docker's default.
+      - A move switches off C(features.containerd-snapshotter), unless the file or O(settings) has it, because that
+        image store of Docker 29 stays in C(/var/lib/containerd).
     type: str
     default: ""
   scratch:
-    description:
-      - Folder on local scratch storage.
+    description: Directory on local scratch storage.
     type: path
   scratch_dropin:
-    description:
-      - Drop-in of Docker's unit that is there where the data is on a scratch disk, with a line C(RequiresMountsFor=)
-        that names the data root.
-      - The task fails where it names the present data root, and that is not below O(scratch). Docker would begin anew
-        on the disk below the mount point.
+    description: Drop-in of Docker's unit with C(RequiresMountsFor=) for data on a scratch disk. The task fails if the
+      present data root is named there and is not below O(scratch), because Docker would start empty below the mount
+      point.
     type: path
   shared:
-    description:
-      - Types of the file systems that the cluster shares, by mount point. Docker's data is refused there even while
-        they are not mounted.
+    description: Types of the cluster's shared file systems, by mount point. Docker's data is refused there even while
+      they are not mounted.
     type: dict
     default: {}
   package_manager:
-    description:
-      - Whose records tell what is installed.
+    description: Package manager of the node.
     type: str
     choices: [apt, dnf]
     default: apt
   packages:
-    description:
-      - Packages that shall be there; the first is the one that brings dockerd. Without any, RV(install) is never due.
+    description: Packages that need one common version; the first brings dockerd. Without any, nothing has to be
+      installed.
     type: list
     elements: str
     default: []
-  versioned:
-    description:
-      - Those of O(packages) that have Docker's version; the first one always has it. The others have versions of their
-        own.
+  apart:
+    description: Further packages, with versions of their own.
+    type: list
+    elements: str
+    default: []
+  alternatives:
+    description: Packages with another dockerd, which stays unless O(version) or O(upgrade) asks for another.
     type: list
     elements: str
     default: []
   conflicts:
-    description:
-      - Packages that cannot stay beside O(packages).
+    description: Packages that cannot stay beside O(packages).
     type: list
     elements: str
     default: []
   version:
-    description:
-      - Version of the first package that shall be there, or the beginning of one, such as V(29). Empty accepts any.
+    description: Version of the first package, or the beginning of one, such as V(29). Empty accepts any.
     type: str
     default: ""
   fresh_version:
-    description:
-      - What counts as O(version) where there is no Docker yet.
+    description: O(version) for a node without Docker.
     type: str
     default: ""
   upgrade:
-    description:
-      - Whether a Docker that is there shall be replaced by a newer one, or by one of O(packages).
+    description: Whether an installed Docker is replaced by a newer one, or by one of O(packages).
     type: bool
     default: false
   replace:
-    description:
-      - Whether O(conflicts) may be removed. Otherwise the task fails when some are installed and RV(install) is due.
+    description: Whether O(conflicts) may be removed. Otherwise they fail the task where packages have to be installed.
     type: bool
     default: false
-  restart:
-    description:
-      - When a running Docker may be restarted. V(auto) means when no container would be stopped by it.
-    type: str
-    choices: [auto, always, never]
-    default: auto
 extends_documentation_fragment:
   - pcluster.postboot.attributes
-  - pcluster.postboot.attributes.linux
-author:
-  - The pcluster.postboot contributors (@pcluster)
+  - pcluster.postboot.attributes.internal
+  - pcluster.postboot.attributes.restart
 """
 
 EXAMPLES = r"""
@@ -123,96 +99,37 @@ EXAMPLES = r"""
     data_root: auto
     scratch: "{{ ansible_facts['pcluster']['scratch'] or omit }}"
   register: docker
-
-- name: Docker runs
-  pcluster.postboot.systemd_unit:
-    name: docker.service
-    enabled: true
-    state: "{{ 'present' if docker.hold else 'started' }}"
-    restart_on: [/etc/docker/daemon.json, /usr/bin/dockerd]
-
-- name: Add a runtime, and forget a registry mirror
-  pcluster.postboot.docker_config:
-    settings:
-      runtimes:
-        nvidia:
-          path: nvidia-container-runtime
-      registry-mirrors: null
 """
 
 RETURN = r"""
-settings:
-  description: What the file says afterwards, or in check mode would.
-  type: dict
-  returned: success
-  sample: {live-restore: true, data-root: /scratch/docker}
 data_root:
-  description: Where Docker's data lies once it has been started with that.
+  description: Directory of Docker's data once Docker has started with the file.
   type: str
   returned: success
-  sample: /scratch/docker
 install:
-  description: >-
-    Whether packages have to be installed (C(due)) and C(why). M(pcluster.postboot.packages) does that with C(packages),
-    C(extra), C(version) and C(latest). Besides, whether that C(replaces) a Docker that works, and what is
-    C(in_the_way).
+  description: Whether packages have to be installed (C(due)), C(why), and C(packages), C(version) and C(along) for
+    M(pcluster.postboot.packages).
   type: dict
   returned: success
-  sample:
-    due: true
-    why: Docker is not installed
-    packages: [docker-ce, docker-ce-cli]
-    extra: [containerd.io]
-    version: "29"
-    latest: false
-    replaces: false
-    in_the_way: []
 hold:
   description: Whether Docker runs and may not be restarted.
   type: bool
   returned: success
-why_hold:
-  description: Why RV(hold) is true.
-  type: str
-  returned: success
-  sample: 2 containers run in it, which would be stopped; set docker_restart to always, or run again when it idles
 """
 
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-
-from ansible_collections.pcluster.postboot.plugins.module_utils import _docker
-from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import frozen, serve
-
-
-def work(module: AnsibleModule) -> dict[str, Any]:
-    """Do what is asked for, and return the result."""
-    return _docker.apply(_docker.Request(check=module.check_mode, **frozen(module.params)))._asdict()
+from ansible_collections.pcluster.postboot.plugins.module_utils._docker.daemon import Request, apply
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import arguments, by, serve
 
 
 def main() -> None:
-    """Run the module."""
-    words = {"type": "list", "elements": "str", "default": []}
     serve(
-        {
-            "path": {"type": "path", "default": "/etc/docker/daemon.json"},
-            "settings": {"type": "dict", "default": {}},
-            "data_root": {"type": "str", "default": ""},
-            "scratch": {"type": "path"},
-            "scratch_dropin": {"type": "path"},
-            "shared": {"type": "dict", "default": {}},
-            "package_manager": {"type": "str", "choices": ["apt", "dnf"], "default": "apt"},
-            "packages": words,
-            "versioned": words,
-            "conflicts": words,
-            "version": {"type": "str", "default": ""},
-            "fresh_version": {"type": "str", "default": ""},
-            "upgrade": {"type": "bool", "default": False},
-            "replace": {"type": "bool", "default": False},
-            "restart": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
-        },
-        work,
+        arguments(
+            Request,
+            paths=("path", "scratch", "scratch_dropin"),
+            package_manager={"choices": ["apt", "dnf"]},
+            restart={"choices": ["auto", "always", "never"]},
+        ),
+        by(Request, apply),
     )
 
 

@@ -19,12 +19,21 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_config, _docker_engine
+from ansible_collections.pcluster.postboot.plugins.module_utils._docker import config as _docker_config
+from ansible_collections.pcluster.postboot.plugins.module_utils._docker import engine
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import storage
+from ansible_collections.pcluster.postboot.plugins.module_utils._packages import records
 from ansible_collections.pcluster.postboot.plugins.modules import docker_config
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
-Run = Callable[..., dict[str, Any]]
 PACKAGES = ["docker-ce", "docker-ce-cli", "docker-compose-plugin"]
 VERSIONED = ["docker-ce", "docker-ce-cli"]
+DOCKER: dict[str, Any] = {
+    "packages": VERSIONED,
+    "apart": ["docker-compose-plugin"],
+    "alternatives": ["docker.io", "docker", "moby-engine"],
+}
 
 # It refuses what is a flag and in daemon.json, in dockerd 28.5's words (findConfigurationConflicts of its config.go).
 # Like it, --validate needs no argument, and the runtimes of both places are put together.
@@ -63,9 +72,7 @@ MEMLOCK = {"default-ulimits": {"memlock": {"Name": "memlock", "Soft": -1, "Hard"
 
 
 class Node:
-    """A node below a folder."""
-
-    def __init__(self, top: Path, run: Run) -> None:
+    def __init__(self, top: Path, run: lab.Run) -> None:
         self.top = top
         self.run = run
         self.file = top / "etc/docker/daemon.json"
@@ -79,8 +86,8 @@ class Node:
         (self.top / "mounts").write_text(text + "\n")
 
     def package(self, name: str, version: str, state: str = "installed") -> None:
-        self.stanzas[name] = f"Package: {name}\nStatus: install ok {state}\nArchitecture: amd64\nVersion: {version}\n"
-        (self.top / "dpkg/status").write_text("\n".join(self.stanzas.values()))
+        self.stanzas[name] = lab.package(name, version, state)
+        (self.top / "dpkg/status").write_text("".join(self.stanzas.values()))
 
     def says(self, text: str) -> None:
         self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -88,35 +95,33 @@ class Node:
 
     def dockerd(self, body: str = "exit 0") -> None:
         path = self.top / "bin/dockerd"
-        path.write_text(f"#!/bin/sh\n{body}\n")
-        path.chmod(0o755)
+        lab.program(path, f"#!/bin/sh\n{body}\n")
 
     def unit(self, shown: str) -> None:
-        """Let systemctl show this of docker.service."""
         (self.top / "shown").write_text(shown.format(top=self.top))
         path = self.top / "tools/systemctl"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(f"#!/bin/sh\necho $* > {self.top}/asked\ncat {self.top}/shown\n")
-        path.chmod(0o755)
+        lab.program(path, f"#!/bin/sh\necho $* > {self.top}/asked\ncat {self.top}/shown\n")
 
     def __call__(self, check: bool = False, **args: Any) -> dict[str, Any]:
-        return self.run(docker_config, {"path": str(self.file), "versioned": VERSIONED, **args}, check=check)
+        return self.run(docker_config, {"path": str(self.file), **args}, check=check)
 
     def content(self) -> Any:
         return json.loads(self.file.read_text())
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) -> Node:
-    monkeypatch.setattr(_docker_config, "MOUNTS", str(tmp_path / "mounts"))
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: lab.Run) -> Node:
+    monkeypatch.setattr(storage, "MOUNTS", str(tmp_path / "mounts"))
     monkeypatch.setattr(_docker_config, "DEFAULT_ROOT", str(tmp_path / "lib/docker"))
     monkeypatch.setattr(
         _docker_config.holds_data, "__defaults__", (str(tmp_path / "lib/docker"), str(tmp_path / "lib/containerd"))
     )
-    monkeypatch.setattr(_docker_engine, "DPKG", str(tmp_path / "dpkg"))
-    monkeypatch.setattr(_docker_engine, "PROGRAMS", (str(tmp_path / "bin/dockerd"),))
-    monkeypatch.setattr(_docker_engine, "PID_FILE", str(tmp_path / "docker.pid"))
-    monkeypatch.setattr(_docker_engine, "SOCKET", str(tmp_path / "docker.sock"))
+    monkeypatch.setattr(lock, "STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr(records, "DPKG", str(tmp_path / "dpkg"))
+    monkeypatch.setattr(engine, "PROGRAMS", (str(tmp_path / "bin/dockerd"),))
+    monkeypatch.setattr(engine, "PID_FILE", str(tmp_path / "docker.pid"))
+    monkeypatch.setattr(engine, "SOCKET", str(tmp_path / "docker.sock"))
     monkeypatch.setenv("PATH", f"{tmp_path / 'tools'}:{os.environ['PATH']}")
     made = Node(tmp_path, run_module)
     made.unit("")
@@ -141,6 +146,7 @@ def running(node: Node) -> Iterator[Callable[..., None]]:
     program = node.top / "dockerd"
     shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
     started: list[subprocess.Popen[bytes]] = []
+    serving: list[threading.Thread] = []
     listener = socket.socket(socket.AF_UNIX)
 
     def serve(answer: bytes) -> None:
@@ -161,10 +167,15 @@ def running(node: Node) -> Iterator[Callable[..., None]]:
         listener.bind(str(node.top / "docker.sock"))
         listener.listen()
         answer = f"HTTP/1.1 {status}\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode()
-        threading.Thread(target=serve, args=(answer,), daemon=True).start()
+        serving.append(threading.Thread(target=serve, args=(answer,), daemon=True))
+        serving[0].start()
         time.sleep(0.05)
 
     yield start
+    # A thread that waits on a closed socket would serve the next that gets its number, once the process was paused.
+    for thread in serving:
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
     listener.close()
     for process in started:
         process.kill()
@@ -469,10 +480,10 @@ def test_the_file_names_a_network_file_system(node: Node) -> None:
 
 
 def test_a_fresh_node(node: Node) -> None:
-    install = node(packages=PACKAGES, fresh_version="29")["install"]
-    assert (install["due"], install["version"], install["latest"]) == (True, "29", False)
-    assert (install["packages"], install["extra"]) == (VERSIONED, ["docker-compose-plugin"])
-    assert node(packages=PACKAGES, fresh_version="29", version="28.1.0")["install"]["version"] == "28.1.0"
+    install = node(**DOCKER, fresh_version="29")["install"]
+    assert (install["due"], install["version"]) == (True, "29")
+    assert (install["packages"], install["along"]) == (VERSIONED, ["docker-compose-plugin"])
+    assert node(**DOCKER, fresh_version="29", version="28.1.0")["install"]["version"] == "28.1.0"
     assert not node(fresh_version="29")["install"]["due"]
 
 
@@ -480,60 +491,49 @@ def test_an_installed_docker_is_left(node: Node) -> None:
     for name in PACKAGES:
         node.package(name, "5:28.5.1-1~ubuntu.24.04~noble")
     node.dockerd()
-    install = node(packages=PACKAGES, fresh_version="29")["install"]
+    install = node(**DOCKER, fresh_version="29")["install"]
     assert (install["due"], install["why"]) == (False, "docker-ce 28.5.1 is installed")
-    assert not node(packages=PACKAGES, version="28.5")["install"]["due"]
-    asked = node(packages=PACKAGES, version="28.51")["install"]
+    assert not node(**DOCKER, version="28.5")["install"]["due"]
+    asked = node(**DOCKER, version="28.51")["install"]
     assert (asked["due"], asked["version"], asked["packages"]) == (True, "28.51", VERSIONED)
-    upgraded = node(packages=PACKAGES, upgrade=True, fresh_version="29")["install"]
-    assert (upgraded["due"], upgraded["version"], upgraded["latest"]) == (True, "29", True)
+    upgraded = node(**DOCKER, upgrade=True, fresh_version="29")["install"]
+    assert (upgraded["due"], upgraded["version"]) == (True, "29")
+    assert node(**DOCKER, upgrade=True, fresh_version="28")["install"]["why"] == "docker_upgrade is true"
 
 
 def test_a_missing_plugin_is_added_without_touching_docker(node: Node) -> None:
     for name in PACKAGES[:2]:
         node.package(name, "5:28.5.1-1")
-    install = node(packages=PACKAGES, fresh_version="29")["install"]
+    install = node(**DOCKER, fresh_version="29")["install"]
     assert (install["due"], install["why"]) == (True, "missing: docker-compose-plugin")
     # Docker's own packages are not even named, so nothing can replace them.
-    assert (install["version"], install["packages"], install["extra"]) == ("", ["docker-compose-plugin"], [])
+    assert (install["packages"], install["along"]) == ([], ["docker-compose-plugin"])
 
 
 def test_another_docker_is_left(node: Node) -> None:
     node.package("docker.io", "28.2.2-0ubuntu1")
-    wanted: dict[str, Any] = {"packages": PACKAGES, "conflicts": ["docker.io", "runc"], "fresh_version": "29"}
+    wanted: dict[str, Any] = {**DOCKER, "conflicts": ["docker.io", "runc"], "fresh_version": "29"}
     assert not node(**wanted)["install"]["due"]
     assert not node(**wanted, version="28.2")["install"]["due"]
     assert node(**wanted, version="29.1")["msg"] == (
-        "docker.io 28.2.2 is installed, and docker_version is 29.1; in the way of docker-ce: docker.io 28.2.2; remove "
-        "them, or set docker_replace to true, which does"
+        "docker.io 28.2.2 is installed, wanted is docker-ce 29.1, as docker_version says; in the way of docker-ce: "
+        "docker.io 28.2.2; remove them, or set docker_replace to true, which removes them"
     )
     install = node(**wanted, upgrade=True, replace=True)["install"]
-    assert (install["due"], install["version"], install["in_the_way"]) == (True, "29", ["docker.io 28.2.2"])
+    assert (install["due"], install["version"], install["packages"]) == (True, "29", VERSIONED)
 
 
 def test_conflicts_on_a_fresh_node(node: Node) -> None:
     node.package("runc", "1.1.12-0ubuntu3")
-    wanted: dict[str, Any] = {"packages": PACKAGES, "conflicts": ["podman-docker", "runc"]}
+    wanted: dict[str, Any] = {**DOCKER, "conflicts": ["podman-docker", "runc"]}
     assert "in the way of docker-ce: runc 1.1.12; remove them" in node(**wanted)["msg"]
     assert node(**wanted, replace=True)["install"]["due"]
 
 
-def test_removed_packages_are_not_installed(node: Node) -> None:
-    node.package("docker-ce", "5:28.5.1-1", "config-files")
-    assert node(packages=PACKAGES)["install"]["why"] == "Docker is not installed"
-
-
-def test_a_docker_without_a_package_is_left(node: Node) -> None:
+def test_an_interrupted_installation_is_finished(node: Node) -> None:
     node.dockerd()
-    assert "no package brought" in node(packages=PACKAGES)["install"]["why"]
-
-
-@pytest.mark.parametrize("state", ["half-installed", "unpacked", "half-configured", "triggers-pending"])
-def test_an_interrupted_installation_is_finished(node: Node, state: str) -> None:
-    node.dockerd()
-    node.package("docker-ce", "5:29.1.0-1", state)
-    result = node(packages=PACKAGES, fresh_version="29")
-    install = result["install"]
+    node.package("docker-ce", "5:29.1.0-1", "half-configured")
+    install = node(**DOCKER, fresh_version="29")["install"]
     assert (install["why"], install["packages"]) == ("the installation of docker-ce was interrupted", VERSIONED)
 
 
@@ -541,24 +541,13 @@ def test_an_interrupted_plugin_is_finished_without_touching_docker(node: Node) -
     node.dockerd()
     for name, state in zip(PACKAGES, ("installed", "installed", "unpacked")):
         node.package(name, "5:29.1.0-1", state)
-    install = node(packages=PACKAGES, fresh_version="29")["install"]
-    assert (install["due"], install["version"], install["packages"]) == (True, "", ["docker-compose-plugin"])
-
-
-def test_what_a_killed_dpkg_has_not_filed_counts(node: Node) -> None:
-    node.dockerd()
-    node.package("docker-ce", "5:29.1.0-1")
-    (node.top / "dpkg/updates/0000").write_text(
-        "Package: docker-ce\nStatus: install ok unpacked\nVersion: 5:29.2.0-1\n"
-    )
-    (node.top / "dpkg/updates/tmp.i").write_text("")
-    assert node(packages=PACKAGES)["install"]["due"]
+    install = node(**DOCKER, fresh_version="29")["install"]
+    assert (install["due"], install["packages"], install["along"]) == (True, [], ["docker-compose-plugin"])
 
 
 def test_rpm(node: Node, monkeypatch: pytest.MonkeyPatch, running: Callable[..., None]) -> None:
     tools = node.top / "tools"
-    (tools / "rpm").write_text("#!/bin/sh\nprintf 'docker\\t25.0.8\\nrunc\\t1.2\\n'\n")
-    (tools / "rpm").chmod(0o755)
+    lab.program(tools / "rpm", "#!/bin/sh\nprintf 'docker\\t25.0.8\\nrunc\\t1.2\\n'\n")
     wanted: dict[str, Any] = {"package_manager": "dnf", "packages": ["docker"], "conflicts": ["docker-ce"]}
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     assert node(**wanted)["install"]["why"] == "docker 25.0.8 is installed"
@@ -592,13 +581,7 @@ def test_nothing_runs(node: Node) -> None:
     ],
 )
 def test_restart(
-    node: Node,
-    running: Callable[..., None],
-    containers: int,
-    live: bool,
-    config: dict[str, Any],
-    policy: str,
-    why: str,
+    node: Node, running: Callable[..., None], containers: int, live: bool, config: dict[str, Any], policy: str, why: str
 ) -> None:
     running(containers, live, "/old")
     result = node(settings=config, restart=policy)
@@ -615,35 +598,27 @@ def test_a_docker_in_use_is_not_replaced(node: Node, running: Callable[..., None
     for name in PACKAGES:
         node.package(name, "5:28.5.1-1")
     running(containers=1, live=True)
-    install = node(packages=PACKAGES, version="29")["install"]
+    install = node(**DOCKER, version="29")["install"]
     assert not install["due"]
     assert install["why"].startswith(
-        "Docker was left as it is (docker-ce 28.5.1 is installed, and docker_version is 29): 1 container runs in it"
+        "Docker was left as it is (docker-ce 28.5.1, docker-ce-cli 28.5.1 installed, wanted is 29, as "
+        "docker_version says): 1 container runs in it"
     )
-    assert node(packages=PACKAGES, version="29", restart="always")["install"]["due"]
+    assert node(**DOCKER, version="29", restart="always")["install"]["due"]
 
 
 def test_a_restart_that_is_due_and_not_allowed_is_warned_of(
-    node: Node, running: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    node: Node, running: Callable[..., None], monkeypatch: pytest.MonkeyPatch, warnings: list[str]
 ) -> None:
-    warnings: list[str] = []
-    monkeypatch.setattr(docker_config.AnsibleModule, "warn", lambda _self, text: warnings.append(text))
     node.says('{"debug": true}')
     running(containers=1, live=False)
-    now = _docker_engine.running()
+    now = engine.running()
     assert now is not None
     os.utime(node.file)  # its ctime
     node()
     assert len(warnings) == 1
     assert "it does not use what changed" in warnings[0]
     warnings.clear()
-    monkeypatch.setattr(_docker_engine, "outdated", lambda *_: False)
+    monkeypatch.setattr(engine, "outdated", lambda *_: False)
     node()
     assert warnings == []
-
-
-def test_matches() -> None:
-    assert _docker_engine.matches("29.7.2", "29")
-    assert _docker_engine.matches("20.10.24+dfsg1", "20.10.24")
-    assert not _docker_engine.matches("29.10.0", "29.1")
-    assert not _docker_engine.matches("2.9", "29")
