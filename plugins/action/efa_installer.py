@@ -4,17 +4,15 @@
 
 from __future__ import annotations
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _efa_installer
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _progress
+from ansible_collections.pcluster.postboot.plugins.module_utils._efa import installer
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import progress
 
 
-class ActionModule(_progress.LongAction):
+class ActionModule(progress.LongAction):
     """The installer takes minutes."""
 
     def what(self) -> str:
-        """Name what takes long."""
         return f"The installer of EFA {self._task.args.get('version')}"
 
     def logs(self) -> list[str]:
-        """Return where its log is."""
-        return [_efa_installer.LOG]
+        return [installer.LOG]

@@ -10,10 +10,11 @@ import re
 import time
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _node_hardware, _run
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files, lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
-from ansible_collections.pcluster.postboot.plugins.module_utils._node_tree import Tree
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import hardware as node_hardware
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.tree import Tree
 
 FI_INFO = "/opt/amazon/efa/bin/fi_info"
 QUESTION = ("-p", "efa", "-t", "FI_EP_RDM")
@@ -49,7 +50,7 @@ DEVICES = {
 
 
 class Request(NamedTuple):
-    """What is asked for; the module's documentation tells what each part means."""
+    """The module's options."""
 
     instance_type: str = ""
     devices: int = 0
@@ -59,7 +60,7 @@ class Request(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What was found; the module's documentation tells what each part means."""
+    """The module's result."""
 
     devices: list[str]
     expected: int
@@ -81,7 +82,7 @@ class Record(NamedTuple):
 
 def record_path() -> str:
     """Return where the record is."""
-    return os.path.join(_run.STATE_DIR, RECORD)
+    return os.path.join(lock.STATE_DIR, RECORD)
 
 
 def read_record() -> Record | None:
@@ -97,8 +98,8 @@ def read_record() -> Record | None:
 
 def write_record(record: Record) -> None:
     """Put the record in place, whole."""
-    os.makedirs(_run.STATE_DIR, mode=0o755, exist_ok=True)
-    _run.write_atomically(record_path(), json.dumps(record._asdict()) + "\n", 0o644)
+    os.makedirs(lock.STATE_DIR, mode=0o755, exist_ok=True)
+    files.write(record_path(), json.dumps(record._asdict()) + "\n")
 
 
 def boot_id() -> str:
@@ -132,7 +133,7 @@ def ask() -> tuple[list[str], str]:
 
 def hardware() -> tuple[list[str], int]:
     """Return the EFA devices that the kernel has, and how many are on PCI."""
-    efa = _node_hardware.read_hardware(Tree("/"))["efa"]
+    efa = node_hardware.read_hardware(Tree("/"))["efa"]
     return efa["devices"], efa["pci_count"]
 
 
@@ -173,7 +174,7 @@ def check(request: Request) -> Outcome:
         left = deadline - time.monotonic()
         if (len(found) == expected if expected else found) or left <= 0:
             break
-        _run.heartbeat()
+        lock.heartbeat()
         time.sleep(min(PAUSE, left))
     reboot = reboot_needed()
     if not found or (expected and len(found) != expected):

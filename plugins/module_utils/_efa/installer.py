@@ -20,12 +20,14 @@ import time
 from collections.abc import Iterator
 from typing import IO, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_engine as engine
-from ansible_collections.pcluster.postboot.plugins.module_utils import _efa, _openpgp, _run, _run_holds
-from ansible_collections.pcluster.postboot.plugins.module_utils import _efa_signature as signature
-from ansible_collections.pcluster.postboot.plugins.module_utils._efa import Record
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import signature
+from ansible_collections.pcluster.postboot.plugins.module_utils._efa import devices
+from ansible_collections.pcluster.postboot.plugins.module_utils._efa.devices import Record
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock as host_lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
+from ansible_collections.pcluster.postboot.plugins.module_utils._packages import holds, openpgp, records
 
 INSTALLED = "/opt/amazon/efa_installed_packages"
 UNKNOWN = "unknown"
@@ -42,15 +44,24 @@ LINES = 40
 _VERSION = re.compile(r"\d+(\.\d+)+")
 _REBOOT = re.compile(r"reboot is needed|please reboot", re.IGNORECASE)
 _STALE = re.compile(r"unable to locate|unable to fetch|no installation candidate|404", re.IGNORECASE)
-# What says best why it failed: the words of apt, dpkg, dkms and dnf.
+# Lines of apt, dpkg, dkms and dnf that name the cause of a failure.
 _OTHERS = (r"^E: ", r"^dpkg(-deb)?: error", r"^Error! ", r"nothing provides|conflicts with|No match for argument")
 _TELLS = re.compile(r"error|fail|unsupported|cannot|could not|not supported|no space left", re.IGNORECASE)
-# The installer asks for kernel-devel of the kernels that are there, and dnf finds nothing that is held.
+# The installer asks dnf for kernel-devel of the installed kernels, and dnf finds no package that is held.
 _HEADERS = ("kernel*-devel*", "kernel*-headers*")
+
+WORDS = signature.Words(
+    whose="EFA's",
+    fingerprints="efa_key_fingerprints",
+    place="the installer",
+    instead="set efa_verify_signature to false, which leaves the sha256 alone",
+    compare="Compare efa_version and efa_sha256 with what AWS publishes",
+    upstream="common_upstream",
+)
 
 
 class Request(NamedTuple):
-    """What is asked for; the module's documentation tells what each part means."""
+    """The module's options."""
 
     version: str
     manager: str
@@ -58,7 +69,7 @@ class Request(NamedTuple):
     options: tuple[str, ...] = ()
     source: str | None = None
     verify: bool = True
-    trust: signature.Trust = signature.Trust()
+    trust: signature.Trust = signature.Trust(words=WORDS)
     busy: tuple[str, ...] = ()
     lock_timeout: int = 600
     timeout: int = 1800
@@ -67,7 +78,7 @@ class Request(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What was found or done; the module's documentation tells what each part means."""
+    """The module's result."""
 
     changed: bool
     due: bool
@@ -100,7 +111,7 @@ def installed_version() -> str:
             match = re.search(r"EFA installer version:\s*(\d[\w.]*)", stream.read())
         return match[1] if match else UNKNOWN
     except (FileNotFoundError, NotADirectoryError):
-        return UNKNOWN if os.path.exists(_efa.FI_INFO) else ""
+        return UNKNOWN if os.path.exists(devices.FI_INFO) else ""
 
 
 def plan(request: Request, have: str, record: Record | None) -> _Plan:
@@ -171,7 +182,7 @@ class _Job(NamedTuple):
             try:
                 return process.wait(timeout=PAUSE), self.said(start)[-LINES:]
             except subprocess.TimeoutExpired:
-                _run.heartbeat()
+                host_lock.heartbeat()
             if time.monotonic() >= self.deadline:
                 self._stop(process)
                 lines = self.said(start)[-LINES:]
@@ -201,8 +212,8 @@ class _Job(NamedTuple):
 @contextlib.contextmanager
 def _package_lock(request: Request) -> Iterator[int]:
     """Hold this collection's lock on the packages of the node."""
-    os.makedirs(_run.RUN_DIR, mode=0o755, exist_ok=True)
-    path = os.path.join(_run.RUN_DIR, PACKAGE_LOCK)
+    os.makedirs(host_lock.RUN_DIR, mode=0o755, exist_ok=True)
+    path = os.path.join(host_lock.RUN_DIR, PACKAGE_LOCK)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         deadline = time.monotonic() + request.lock_timeout
@@ -217,7 +228,7 @@ def _package_lock(request: Request) -> Iterator[int]:
                         f"{path} is held for {request.lock_timeout} s (efa_lock_timeout) by {holder}, or by what it "
                         "has started: an installation is under way; run again when it has ended"
                     ) from None
-            _run.heartbeat()
+            host_lock.heartbeat()
             time.sleep(PAUSE)
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"pid {os.getpid()}\n".encode(), 0)
@@ -228,16 +239,16 @@ def _package_lock(request: Request) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _headers_released(request: Request) -> Iterator[None]:
-    """Let dnf see the kernel headers that this run holds, for as long as the installer needs them."""
+    """Release the kernel headers that this run holds while the installer runs: dnf does not see held packages."""
     names: list[str] = []
     if request.manager == "dnf":
-        held, _original = _run_holds.Holds(_run_holds.DnfHolds()).recorded()
-        names = _run_holds.matching(held, _HEADERS)
-    _run_holds.DnfHolds().release(names)
+        held, _original = holds.Holds(holds.DnfHolds()).recorded()
+        names = holds.matching(held, _HEADERS)
+    holds.DnfHolds().release(names)
     try:
         yield
     finally:
-        _run_holds.DnfHolds().hold(names)
+        holds.DnfHolds().hold(names)
 
 
 def _environment(request: Request, folder: str, key: bytes) -> dict[str, str]:
@@ -258,7 +269,7 @@ def _environment(request: Request, folder: str, key: bytes) -> dict[str, str]:
     environment.update({name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")})
     if key:
         with open(armored, "w", encoding="ascii") as stream:
-            stream.write(_openpgp.armor(key))
+            stream.write(openpgp.armor(key))
         environment["EFA_INSTALLER_KEY"] = armored
     return environment
 
@@ -305,8 +316,8 @@ def _run_installer(job: _Job, folder: str) -> list[str]:
             f"does efa_sha256 belong to efa_version? Its log is {LOG}",
             log=lines,
         )
-    if "--minimal" not in request.options and not os.path.exists(_efa.FI_INFO):
-        raise Problem(f"{SCRIPT} reports success, but {_efa.FI_INFO} is not there; its log is {LOG}", log=lines)
+    if "--minimal" not in request.options and not os.path.exists(devices.FI_INFO):
+        raise Problem(f"{SCRIPT} reports success, but {devices.FI_INFO} is not there; its log is {LOG}", log=lines)
     return job.said(start)
 
 
@@ -315,8 +326,10 @@ def _install(request: Request, interrupted: bool) -> tuple[bool, list[str]]:
     source = request.source or ""
     if not os.path.isfile(source):
         raise Problem(f"source: {source or 'nothing'} is not there; download it first")
-    key = signature.key(request.trust) if request.verify or "--check-signatures" in request.options else b""
-    warnings = signature.verify(request.trust, source, key) if request.verify else []
+    keyed = request.verify or "--check-signatures" in request.options
+    key = openpgp.dearmor(signature.key(request.trust)) if keyed else b""
+    detached = signature.detached(request.trust) if request.verify else b""
+    warnings = signature.verify(request.trust, source, detached, key) if request.verify else []
     os.makedirs(os.path.dirname(LOG), mode=0o755, exist_ok=True)
     options = list(request.options)
     with tempfile.TemporaryDirectory(prefix="postboot-efa-") as work, _package_lock(request) as lock:
@@ -325,16 +338,16 @@ def _install(request: Request, interrupted: bool) -> tuple[bool, list[str]]:
         with open(LOG, "ab", buffering=0) as log:
             job = _Job(request, log, lock, _environment(request, work, key), time.monotonic() + request.timeout)
             folder = _unpack(job, source)
-            log.write(f"=== {_run.utc(time.time())} {SCRIPT} {request.version} {' '.join(options)}\n".encode())
-            _efa.write_record(Record(request.version, False, options))
-            if request.manager == "apt" and (interrupted or engine.dpkg_unfiled()):
+            log.write(f"=== {host_lock.utc(time.time())} {SCRIPT} {request.version} {' '.join(options)}\n".encode())
+            devices.write_record(Record(request.version, False, options))
+            if request.manager == "apt" and (interrupted or records.dpkg_unfiled()):
                 # Not judged by its exit status: what it cannot finish, the installer replaces or names.
                 job.follow(["dpkg", "--force-confdef", "--force-confold", "--configure", "--pending"])
             reboot = any(_REBOOT.search(line) for line in _run_installer(job, folder))
         # Both are large, and of no more use.
         shutil.rmtree(TREE, ignore_errors=True)
         os.unlink(source)
-        _efa.write_record(Record(request.version, True, options, _efa.boot_id() if reboot else ""))
+        devices.write_record(Record(request.version, True, options, devices.boot_id() if reboot else ""))
     return reboot, warnings
 
 
@@ -351,7 +364,7 @@ def apply(request: Request) -> Outcome:
     """Look, and with state `present` act, unless a job that may use EFA runs on this node."""
     if not _VERSION.fullmatch(request.version):
         raise Problem(f"efa_version is {request.version!r}; needed is a whole version such as 1.50.0")
-    record = _efa.read_record()
+    record = devices.read_record()
     found = plan(request, installed_version(), record)
     pending = in_use(request) if found.due else ""
     result = Outcome(
@@ -372,7 +385,6 @@ def apply(request: Request) -> Outcome:
     if not request.check:
         reboot, warnings = _install(request, bool(record and not record.done))
     before = f"EFA {found.have}\n" if found.have else ""
-    diff = {"before": before, "after": f"EFA {request.version}\n"}
     return result._replace(
         changed=True,
         version=request.version,
@@ -380,5 +392,5 @@ def apply(request: Request) -> Outcome:
         reboot=reboot,
         summary=_summary(request.version, "installed", request),
         warnings=warnings,
-        diff={**diff, "before_header": INSTALLED, "after_header": INSTALLED},
+        diff=files.diff(INSTALLED, before, f"EFA {request.version}\n"),
     )
