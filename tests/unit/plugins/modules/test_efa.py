@@ -1,6 +1,6 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""efa_installer and efa_devices with an installer that does as it is told, real signatures, and a node in a folder."""
+"""efa_installer and efa_check with an installer that does as it is told, real signatures, and a node in a folder."""
 
 from __future__ import annotations
 
@@ -10,28 +10,25 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import (
-    _efa,
-    _efa_installer,
-    _efa_signature,
-    _run,
-    _run_holds,
-)
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import signature
+from ansible_collections.pcluster.postboot.plugins.module_utils._efa import devices as _efa
+from ansible_collections.pcluster.postboot.plugins.module_utils._efa import installer
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import Said
-from ansible_collections.pcluster.postboot.plugins.modules import efa_devices, efa_installer
+from ansible_collections.pcluster.postboot.plugins.module_utils._packages import holds
+from ansible_collections.pcluster.postboot.plugins.modules import efa_check, efa_installer
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
+from ansible_collections.pcluster.postboot.tests.unit.plugins.signers import Signer, needs_gpg
 
-Run = Callable[..., dict[str, Any]]
 HOST = "https://efa-installer.amazonaws.com"
-JOBS = ["/opt/slurm/bin/squeue"]
 INSTALLER = """#!/bin/sh
 top={top}
 echo "$*" >> $top/calls
@@ -46,41 +43,10 @@ echo "EFA installation complete."
 """
 FI_INFO = "#!/bin/sh\n[ \"$*\" = '-p efa -t FI_EP_RDM' ] || exit 9\n. {top}/fabric\n"
 DEVICE = "provider: efa\n    fabric: %s\n    domain: %s-rdm\n    version: 206.0\n    type: FI_EP_RDM\n"
-needs_gpg = pytest.mark.skipif(not shutil.which("gpg") or not shutil.which("gpgv"), reason="gpg is not there")
-
-
-class Signer:
-    """A key pair of its own."""
-
-    def __init__(self, home: Path) -> None:
-        home.mkdir(mode=0o700)
-        self.home = home
-        self.gpg("--passphrase", "", "--quick-generate-key", "Tester <t@example.org>", "ed25519", "sign", "never")
-        self.key = self.gpg("--armor", "--export")
-        listing = self.gpg("--with-colons", "--list-keys").decode()
-        self.fingerprint = next(line.split(":")[9] for line in listing.splitlines() if line.startswith("fpr"))
-
-    def gpg(self, *words: str, data: bytes = b"") -> bytes:
-        argv = ["gpg", "--homedir", str(self.home), "--batch", "--quiet", "--pinentry-mode", "loopback", *words]
-        return subprocess.run(argv, input=data, capture_output=True, check=True).stdout
-
-    def sign(self, data: bytes) -> bytes:
-        return self.gpg("--detach-sign", data=data)
-
-
-@pytest.fixture(scope="session")
-def signers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Signer, Signer]]:
-    top = tmp_path_factory.mktemp("gpg")
-    made = Signer(top / "a"), Signer(top / "b")
-    yield made
-    for signer in made:
-        subprocess.run(["gpgconf", "--homedir", str(signer.home), "--kill", "all"], check=True)
 
 
 class Node:
-    """A node below a folder, with a mirror in another."""
-
-    def __init__(self, top: Path, run: Run) -> None:
+    def __init__(self, top: Path, run: lab.Run) -> None:
         self.top, self.run = top, run
         self.source = top / "installer.tar.gz"
         self.mirror = top / "mirror/efa-installer.amazonaws.com"
@@ -96,8 +62,7 @@ class Node:
         shutil.copy(top / "bin/fi_info", top / "tool")
 
     def program(self, name: str, text: str) -> None:
-        (self.top / "bin" / name).write_text(text)
-        (self.top / "bin" / name).chmod(0o755)
+        lab.program(self.top / "bin" / name, text)
 
     def does(self, before: str = "", after: str = "") -> None:
         (self.top / "before").write_text(before + "\n")
@@ -113,15 +78,13 @@ class Node:
         folder = self.top / "aws-efa-installer"
         folder.mkdir(exist_ok=True)
         (folder / "version").write_text(version)
-        (folder / "efa_installer.sh").write_text(INSTALLER.format(top=self.top))
-        (folder / "efa_installer.sh").chmod(0o755)
+        lab.program(folder / "efa_installer.sh", INSTALLER.format(top=self.top))
         with tarfile.open(self.source, "w:gz") as archive:
             archive.add(folder, folder.name)
         return self.source.read_bytes()
 
     def lines(self, name: str) -> list[str]:
-        path = self.top / name
-        return path.read_text().splitlines() if path.exists() else []
+        return lab.lines(self.top / name)
 
     def __call__(self, check: bool = False, **args: Any) -> dict[str, Any]:
         given = {
@@ -139,7 +102,7 @@ class Node:
         return self.run(efa_installer, {**given, **args}, check=check)
 
     def devices(self, **args: Any) -> dict[str, Any]:
-        return self.run(efa_devices, {"wait": 0, **args})
+        return self.run(efa_check, {"wait": 0, **args})
 
     def answers(self, *names: str) -> None:
         text = "".join(DEVICE % (fabric, name) for fabric in ("efa-direct", "efa") for name in names)
@@ -148,19 +111,19 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) -> Node:
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: lab.Run) -> Node:
     made = Node(tmp_path, run_module)
-    monkeypatch.setattr(_run, "STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setattr(_run, "RUN_DIR", str(tmp_path / "run"))
+    monkeypatch.setattr(lock, "STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr(lock, "RUN_DIR", str(tmp_path / "run"))
     monkeypatch.setattr(_efa, "FI_INFO", str(tmp_path / "bin/fi_info"))
     monkeypatch.setattr(_efa, "SYS_VERSION", str(tmp_path / "loaded"))
     monkeypatch.setattr(_efa, "hardware", lambda: (["rdmap1s0"], 0))
-    monkeypatch.setattr(_efa_installer, "INSTALLED", str(tmp_path / "installed"))
-    monkeypatch.setattr(_efa_installer, "TREE", str(tmp_path / "tree"))
-    monkeypatch.setattr(_efa_installer, "LOG", str(tmp_path / "log/efa-installer.log"))
-    monkeypatch.setattr(_efa_installer, "PROC", str(tmp_path / "proc"))
-    monkeypatch.setattr(_efa_installer, "PAUSE", 0.01)
-    monkeypatch.setattr(_efa_installer.engine, "DPKG", str(tmp_path / "dpkg"))
+    monkeypatch.setattr(installer, "INSTALLED", str(tmp_path / "installed"))
+    monkeypatch.setattr(installer, "TREE", str(tmp_path / "tree"))
+    monkeypatch.setattr(installer, "LOG", str(tmp_path / "log/efa-installer.log"))
+    monkeypatch.setattr(installer, "PROC", str(tmp_path / "proc"))
+    monkeypatch.setattr(installer, "PAUSE", 0.01)
+    monkeypatch.setattr(installer.records, "DPKG", str(tmp_path / "dpkg"))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     return made
 
@@ -231,11 +194,11 @@ def test_a_killed_run_leaves_its_installer_which_the_next_waits_for_and_then_fin
     os.mkfifo(bare.top / "go")
     bare.fetched()
     bare.does(after=f"echo reached >> {bare.top}/reached; cat {bare.top}/go > /dev/null")
-    request = _efa_installer.Request("1.50.0", "apt", source=str(bare.source), verify=False)
+    request = installer.Request("1.50.0", "apt", source=str(bare.source), verify=False)
     child = os.fork()
     if child == 0:
         try:
-            _efa_installer.apply(request)
+            installer.apply(request)
         finally:
             os._exit(1)
     while not bare.lines("reached"):
@@ -322,7 +285,7 @@ def test_what_is_no_installer_is_refused(bare: Node) -> None:
 def test_dnf_sees_the_kernel_headers_while_the_installer_runs(bare: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     conf = bare.top / "dnf.conf"
     conf.write_text("[main]\nexcludepkgs=mine kernel kernel-devel kernel6.12-headers\n")
-    monkeypatch.setattr(_run_holds.DnfHolds.__init__, "__defaults__", (str(conf), _run_holds.run_command))
+    monkeypatch.setattr(holds.DnfHolds.__init__, "__defaults__", (str(conf), holds.run_command))
     (bare.top / "state").mkdir()
     record = {"held": ["kernel", "kernel-devel", "kernel6.12-headers"], "original": ""}
     (bare.top / "state/holds.json").write_text(json.dumps(record))
@@ -355,7 +318,7 @@ def signed(bare: Node, signers: tuple[Signer, Signer]) -> Callable[..., dict[str
 @needs_gpg
 @pytest.mark.parametrize("programs", [("gpgv",), ("gpg",)])
 def test_what_its_publisher_has_signed_is_run(
-    bare: Node, signed: Run, monkeypatch: pytest.MonkeyPatch, programs: tuple[str, ...]
+    bare: Node, signed: lab.Run, monkeypatch: pytest.MonkeyPatch, programs: tuple[str, ...]
 ) -> None:
     # Amazon Linux has gpg without gpgv, and without an agent.
     for name in (*programs, "tar", "gzip", "sh", "cat", "cp"):
@@ -367,7 +330,7 @@ def test_what_its_publisher_has_signed_is_run(
 
 
 @needs_gpg
-def test_other_bytes_are_refused(bare: Node, signed: Run) -> None:
+def test_other_bytes_are_refused(bare: Node, signed: lab.Run) -> None:
     with bare.source.open("ab") as stream:
         stream.write(b"more")
     assert "does not verify" in signed()["msg"]
@@ -378,7 +341,7 @@ def test_other_bytes_are_refused(bare: Node, signed: Run) -> None:
 
 
 @needs_gpg
-def test_another_signer_is_refused(bare: Node, signed: Run, signers: tuple[Signer, Signer]) -> None:
+def test_another_signer_is_refused(bare: Node, signed: lab.Run, signers: tuple[Signer, Signer]) -> None:
     other = signers[1].sign(bare.source.read_bytes())
     (bare.mirror / "aws-efa-installer-1.50.0.tar.gz.sig").write_bytes(other)
     theirs, mine = signers[1].fingerprint, signers[0].fingerprint
@@ -392,7 +355,7 @@ def test_another_signer_is_refused(bare: Node, signed: Run, signers: tuple[Signe
 
 
 @needs_gpg
-def test_a_signature_that_nobody_has_is_one_line(bare: Node, signed: Run) -> None:
+def test_a_signature_that_nobody_has_is_one_line(bare: Node, signed: lab.Run) -> None:
     assert "its sha256 is not abc" in signed(signature_sha256="abc")["msg"]
     known = hashlib.sha256((bare.mirror / "aws-efa-installer.key").read_bytes()).hexdigest()
     (bare.mirror / "aws-efa-installer-1.50.0.tar.gz.sig").unlink()
@@ -411,16 +374,16 @@ def status(*lines: str) -> Said:
 def test_a_signature_that_was_good_once_is_refused(word: str) -> None:
     mine = "A" * 40
     good = (f"VALIDSIG {'B' * 40} 2026-11-21 1 0 4 0 1 10 00 {mine}", "GOODSIG X Tester")
-    trust = _efa_signature.Trust(f"{HOST}/a.sig", key_url=f"{HOST}/a.key")
-    assert _efa_signature._judge(status(*good), [mine], trust, "file") == []
-    (warning,) = _efa_signature._judge(status(good[0], "EXPKEYSIG X Tester"), [mine], trust, "file")
+    trust = signature.Trust(f"{HOST}/a.sig", key_url=f"{HOST}/a.key")
+    assert signature._judge(status(*good), [mine], trust, "file") == []
+    (warning,) = signature._judge(status(good[0], "EXPKEYSIG X Tester"), [mine], trust, "file")
     assert "has expired" in warning
     with pytest.raises(Problem):
-        _efa_signature._judge(status(*good, f"{word} X Tester"), [mine], trust, "file")
+        signature._judge(status(*good, f"{word} X Tester"), [mine], trust, "file")
     with pytest.raises(Problem):
-        _efa_signature._judge(status(good[1]), [mine], trust, "file")
+        signature._judge(status(good[1]), [mine], trust, "file")
     with pytest.raises(Problem, match=f"made with the key {mine}, needed is {'C' * 40}"):
-        _efa_signature._judge(status(*good), ["C" * 40], trust, "file")
+        signature._judge(status(*good), ["C" * 40], trust, "file")
 
 
 # --- devices ----------------------------------------------------------------------------------------------------------
