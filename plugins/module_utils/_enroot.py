@@ -1,23 +1,25 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Sets up Enroot on a node: its configuration, its hooks, and what it needs from the kernel."""
+"""Enroot on a node: its configuration, its hooks and its kernel settings."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
-import signal
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_config as storage
 from ansible_collections.pcluster.postboot.plugins.module_utils import _validated_files as validated
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import storage
 
 ETC = "/etc"
 HOOKS, HOOKS_ON = "/usr/share/enroot/hooks.d", "enroot/hooks.d"
+ADDRESS_HOOK = f"{HOOKS_ON}/51-slurm-address.sh"  # after 50-slurm-pytorch.sh, whose MASTER_ADDR it reads
 PROC_SYS = "/proc/sys"
 TIMEOUT = 60  # seconds for Enroot to tell its version
 APPARMOR = "kernel.apparmor_restrict_unprivileged_userns"
@@ -25,26 +27,20 @@ CONF, NO_GPU, SYSCTL = "enroot/enroot.conf", "enroot/environ.d/90-no-gpu.env", "
 _KEY = re.compile(r"(ENROOT_[A-Z_]+|(MELLANOX|NVIDIA)_\w+|SSL_CERT_(DIR|FILE)|(all|no|http|https)_proxy)[ \t=]")
 
 
-class EnrootError(Exception):
-    """What is wrong, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
-
-
 class Request(NamedTuple):
-    """What is asked for; the module's documentation tells what each part means."""
+    """The module's options."""
 
     config: str
-    source: str = ""
+    source: str = "enroot.conf"
     local: Mapping[str, str] = {}
     scratch: str | None = None
     shared: Mapping[str, str] = {}
-    sysctls: Mapping[str, int] = {}
+    sysctls: Mapping[str, int | str] = {}
     hooks: tuple[str, ...] = ()
+    address_hook: str = ""
     gpus: bool = True
     version: str = ""
-    origin: str = ""
+    origin: str = "installed"
     check: bool = False
 
 
@@ -59,20 +55,20 @@ class Outcome(NamedTuple):
 def _refuse_unknown_keys(request: Request) -> None:
     for line in request.config.splitlines():
         if line.strip() and not line.startswith("#") and not _KEY.match(line):
-            raise EnrootError(
+            raise Problem(
                 f"{request.source}: Enroot would not read {line.split()[0]!r}; needed is ENROOT_…, NVIDIA_…, "
                 "MELLANOX_…, SSL_CERT_DIR, SSL_CERT_FILE, or a proxy such as https_proxy"
             )
 
 
 def _refuse_shared(request: Request) -> None:
-    """Refuse a directory in which overlayfs would not work, also where links lead to one."""
-    # What is set beside these variables outranks them.
+    """Refuse a directory on a shared file system, where overlayfs would not work; links are followed."""
+    # Paths in the configuration itself outrank these variables.
     settings = re.findall(r"^(ENROOT_(?:RUNTIME|DATA|TEMP)_PATH)[ \t=]+([^$\s]+)", request.config, re.MULTILINE)
     named = {f"{request.source}: {key}": path for key, path in settings}
     for name, path in {**request.local, **named}.items():
         if not os.path.isabs(path):
-            raise EnrootError(f"{name} is {path!r}; needed is an absolute path")
+            raise Problem(f"{name} is {path!r}; needed is an absolute path")
         clean = os.path.normpath(path)
         _refuse(clean, f"{name} is {path}", request)
         real = os.path.realpath(clean)
@@ -82,8 +78,8 @@ def _refuse_shared(request: Request) -> None:
 
 def _refuse(path: str, subject: str, request: Request) -> None:
     point, kind = storage.file_system(path, dict(request.shared))
-    if storage.is_shared(kind):
-        raise EnrootError(
+    if storage.is_network(kind):
+        raise Problem(
             f"{subject}, on {kind} (mounted at {point}), where containers cannot be unpacked or started; needed is a "
             f"disk of this node's own, for example below {request.scratch or '/var/lib'}"
         )
@@ -101,22 +97,18 @@ def _proc(key: str) -> str:
     return os.path.join(PROC_SYS, key.replace(".", "/"))
 
 
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read()
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
+def kernel_settings(wanted: Mapping[str, int | str]) -> dict[str, int]:
+    """Return the kernel settings to write: those that the kernel has and that are too low.
 
-
-def kernel_settings(wanted: Mapping[str, int]) -> dict[str, int]:
-    """Return what has to be set in the kernel: what it knows, and what is not enough without us.
-
-    What an earlier run had to set stays set: afterwards one cannot see any more that it was needed.
+    A setting that an earlier run has written stays, because its effect hides that it is needed.
     """
-    ours = set(re.findall(r"^([\w.]+) *=", _read(os.path.join(ETC, SYSCTL)), re.MULTILINE))
+    ours = set(re.findall(r"^([\w.]+) *=", files.read(os.path.join(ETC, SYSCTL)) or "", re.MULTILINE))
     settings = {}
-    for key, value in wanted.items():
+    try:
+        numbers = {key: int(value) for key, value in wanted.items()}
+    except ValueError as error:
+        raise Problem(f"sysctls: {error}; needed are whole numbers") from error
+    for key, value in numbers.items():
         now = _number(_proc(key))
         if now is not None and (key in ours or not _enough(now, value)):
             settings[key] = value
@@ -138,7 +130,7 @@ def _set_kernel(settings: Mapping[str, int], check: bool) -> list[dict[str, str]
         now = _number(path)
         if now is None or _enough(now, value):
             continue
-        diff.append({"before_header": path, "after_header": path, "before": f"{now}\n", "after": f"{value}\n"})
+        diff.append(files.diff(path, f"{now}\n", f"{value}\n"))
         if not check:
             with open(path, "w", encoding="ascii") as stream:
                 stream.write(str(value))
@@ -156,16 +148,16 @@ def _refuse_unknown_hooks(request: Request) -> None:
     for name in _missing_hooks(request.hooks):
         if not os.path.exists(os.path.join(HOOKS, name)):
             there = ", ".join(sorted(os.listdir(HOOKS))) if os.path.isdir(HOOKS) else "nothing"
-            raise EnrootError(f"enroot_hooks has {name}, which is not in {HOOKS}; there is {there}")
+            raise Problem(f"enroot_hooks has {name}, which is not in {HOOKS}; there is {there}")
 
 
 def _link_hooks(wanted: Sequence[str], check: bool) -> list[dict[str, str]]:
-    """Link the hooks that are asked for, and take away links of ours that are not. Those that come switched on stay."""
+    """Link the wanted hooks, and remove links to other hooks. Hooks that Enroot ships switched on stay."""
     folder = os.path.join(ETC, HOOKS_ON)
     diff = []
     for name in _missing_hooks(wanted):
         place, source = os.path.join(folder, name), os.path.join(HOOKS, name)
-        diff.append({"before_header": place, "after_header": place, "before": "", "after": f"-> {source}\n"})
+        diff.append(files.diff(place, "", f"-> {source}\n"))
         if not check:
             os.makedirs(folder, mode=0o755, exist_ok=True)
             temporary = os.path.join(folder, f".{name}.postboot")
@@ -176,9 +168,7 @@ def _link_hooks(wanted: Sequence[str], check: bool) -> list[dict[str, str]]:
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
         place = os.path.join(folder, name)
         if name not in wanted and os.path.islink(place) and os.path.dirname(os.readlink(place)) == HOOKS:
-            diff.append(
-                {"before_header": place, "after_header": place, "before": f"-> {os.readlink(place)}\n", "after": ""}
-            )
+            diff.append(files.diff(place, f"-> {os.readlink(place)}\n", ""))
             if not check:
                 os.unlink(place)
     return diff
@@ -192,53 +182,38 @@ def _files(request: Request, settings: Mapping[str, int]) -> validated.Request:
     if settings:
         text = "".join(f"{key} = {value}\n" for key, value in settings.items())
         files.append(validated.Wanted(SYSCTL, f"# For Enroot, whose containers are user namespaces.\n{text}"))
+    if request.address_hook:
+        files.append(validated.Wanted(ADDRESS_HOOK, request.address_hook, mode="0755"))
     # Enroot itself reads its configuration so.
     bash = ("bash", "-n", f"%s/{CONF}")
-    return validated.Request(ETC, tuple(files), purge=(NO_GPU, SYSCTL), validate=bash, check=request.check)
+    return validated.Request(
+        ETC, tuple(files), purge=(NO_GPU, SYSCTL, ADDRESS_HOOK), validate=bash, check=request.check
+    )
 
 
 def version() -> str:
-    """Ask Enroot for its version, with nothing of its own made for root. Empty where it is not there."""
-    program = shutil.which("enroot")
-    if program is None:
+    """Ask Enroot for its version, with temporary directories; empty if Enroot is not installed."""
+    if shutil.which("enroot") is None:
         return ""
     with tempfile.TemporaryDirectory(prefix="postboot-enroot-") as folder:
         paths = {f"ENROOT_{name}_PATH": folder for name in ("RUNTIME", "CACHE", "DATA", "TEMP")}
-        with subprocess.Popen(
-            [program, "version"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-            env={**os.environ, "LC_ALL": "C", **paths},
-            start_new_session=True,
-        ) as process:
-            try:
-                out, err = process.communicate(timeout=TIMEOUT)
-            except subprocess.TimeoutExpired as error:
-                os.killpg(process.pid, signal.SIGKILL)  # with the programs that its configuration has started
-                raise EnrootError(
-                    f"'enroot version' did not end within {TIMEOUT} s; see what {ETC}/{CONF} and {ETC}/{CONF}.d have "
-                    "it run"
-                ) from error
-    if process.returncode:
-        said = (err.strip() or out.strip() or "it said nothing").splitlines()[-1]
-        raise EnrootError(
-            f"'enroot version' ended with {process.returncode}: {said}; see {ETC}/{CONF} and {ETC}/{CONF}.d"
-        )
-    return out.strip()
+        hint = f"see what {ETC}/{CONF} and {ETC}/{CONF}.d have it run"
+        said = run(["enroot", "version"], TIMEOUT, environment=paths, hint=hint)
+    if said.code:
+        why = said.last if said.lines else "it said nothing"
+        raise Problem(f"'{said.command}' ended with {said.code}: {why}; see {ETC}/{CONF} and {ETC}/{CONF}.d")
+    return said.out.strip()
 
 
 def apply(request: Request) -> Outcome:
-    """Do it."""
+    """Write the configuration, the kernel settings and the links of hooks."""
     _refuse_unknown_keys(request)
     _refuse_shared(request)
     _refuse_unknown_hooks(request)
     settings = kernel_settings(request.sysctls)
     files = validated.apply(_files(request, settings))
     diff = [*files.diff, *_set_kernel(settings, request.check), *_link_hooks(request.hooks, request.check)]
-    # Asked after its configuration is in place, which it reads.
+    # After the files, because Enroot reads its configuration for this.
     own = version() or request.version
     origin = ", the AMI's own" if request.origin == "found" else ""
     return Outcome(bool(diff), diff, f"Enroot {own}{origin}".strip())

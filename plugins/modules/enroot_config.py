@@ -6,85 +6,67 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: enroot_config
-short_description: Configure Enroot, its hooks, and what it needs from the kernel
-version_added: 0.1.0
+short_description: Configure Enroot, its hooks, and the kernel settings that it needs
 description:
-  - Writes C(/etc/enroot/enroot.conf) once C(bash -n), with which Enroot itself reads it, takes it, and then asks Enroot
-    for its version, which reads the configuration that is in place.
-  - Links hooks that Enroot brings switched off. Links to others of these are taken away; hooks that it brings switched
-    on, and those of somebody else, stay.
-  - Lets ordinary users make user namespaces, by C(/etc/sysctl.d/99-zz-enroot.conf) and at once, with those settings
-    alone that the kernel knows and that are not enough as they are. Where AppArmor forbids it (Ubuntu 24.04), it is
-    allowed to all programs only if no profile of C(enroot) in C(/etc/apparmor.d) allows it to Enroot.
-  - Nothing is changed when a directory that has to be on a disk of the node itself is on a shared file system.
+  - Writes C(/etc/enroot/enroot.conf) if C(bash -n) accepts it, and has C(enroot version) read it.
+  - Links O(hooks), and removes links to other hooks that Enroot ships switched off. Hooks of others stay.
+  - Raises O(sysctls) where the kernel has them and they are lower, in C(/etc/sysctl.d/99-zz-enroot.conf) and at once.
+    If AppArmor forbids user namespaces (Ubuntu 24.04) and no profile in C(/etc/apparmor.d) allows them to Enroot, they
+    are allowed to all programs.
 options:
   config:
-    description:
-      - The whole content of C(enroot.conf).
+    description: Content of C(enroot.conf).
     type: str
     required: true
   source:
-    description:
-      - From what it was made, such as the name of a variable, for an error.
+    description: What the content was made from, such as a variable, for errors.
     type: str
     default: enroot.conf
   local:
-    description:
-      - Directories that have to be on a disk of the node itself, or in its memory, by the variable that names each.
+    description: Directories that must not be on a shared file system, by the variable that names each. One that is
+      fails the task before any change.
     type: dict
     default: {}
   scratch:
-    description:
-      - Folder on local scratch storage, for advice.
+    description: Directory on local scratch storage, for advice.
     type: path
   shared:
-    description:
-      - Types of the file systems that the cluster shares, by mount point. They are refused even while they are not
-        mounted.
+    description: Types of the cluster's shared file systems, by mount point, also of those that are not mounted.
     type: dict
     default: {}
   sysctls:
-    description:
-      - Kernel settings, each of which shall be at least this number.
+    description: Minimum of each kernel setting.
     type: dict
     default: {}
   hooks:
-    description:
-      - Names of hooks in C(/usr/share/enroot/hooks.d) to switch on.
+    description: Names of the hooks in C(/usr/share/enroot/hooks.d) to switch on.
     type: list
     elements: str
     default: []
+  address_hook:
+    description: Content of C(/etc/enroot/hooks.d/51-slurm-address.sh), which is removed without content.
+    type: str
+    default: ""
   gpus:
-    description:
-      - Whether containers get GPUs. With V(false), images that ask for GPUs, as all of NVIDIA do, start without any
-        (C(NVIDIA_VISIBLE_DEVICES=void)); otherwise they would not start at all.
+    description: Whether containers get GPUs. V(false) sets C(NVIDIA_VISIBLE_DEVICES=void), because NVIDIA's images
+      would not start without GPUs otherwise.
     type: bool
     default: true
   version:
-    description:
-      - The version for RV(summary) where Enroot is not there yet, in check mode.
+    description: Version for RV(summary) in check mode, where Enroot is not installed.
     type: str
     default: ""
   origin:
-    description:
-      - Who installed it, as M(pcluster.postboot.packages) says, for RV(summary).
+    description: Who installed Enroot, for RV(summary).
     type: str
     choices: [found, installed]
     default: installed
-extends_documentation_fragment:
-  - pcluster.postboot.attributes
-  - pcluster.postboot.attributes.linux
-attributes:
-  check_mode:
-    details: Works on a node on which Enroot is not there yet.
-author:
-  - The pcluster.postboot contributors (@pcluster)
+extends_documentation_fragment: [pcluster.postboot.attributes, pcluster.postboot.attributes.internal]
 """
 
 EXAMPLES = r"""
-- name: Enroot unpacks containers on the NVMe disks
+- name: Unpack containers on the NVMe disks
   pcluster.postboot.enroot_config:
     config: |
       ENROOT_RUNTIME_PATH /run/enroot/user-$(id -u)
@@ -98,46 +80,24 @@ EXAMPLES = r"""
 
 RETURN = r"""
 summary:
-  description: What the node ended up with.
+  description: What the node has, in one phrase.
   type: str
   returned: success
-  sample: Enroot 4.2.1, the AMI's own
 """
 
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-
-from ansible_collections.pcluster.postboot.plugins.module_utils import _enroot, _run, _validated_files
+from ansible_collections.pcluster.postboot.plugins.module_utils._enroot import Request, apply
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import arguments, by, serve
 
 
 def main() -> None:
-    """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "config": {"type": "str", "required": True},
-            "source": {"type": "str", "default": "enroot.conf"},
-            "local": {"type": "dict", "default": {}},
-            "scratch": {"type": "path"},
-            "shared": {"type": "dict", "default": {}},
-            "sysctls": {"type": "dict", "default": {}},
-            "hooks": {"type": "list", "elements": "str", "default": []},
-            "gpus": {"type": "bool", "default": True},
-            "version": {"type": "str", "default": ""},
-            "origin": {"type": "str", "choices": ["found", "installed"], "default": "installed"},
-        },
-        supports_check_mode=True,
+    serve(
+        arguments(
+            Request,
+            paths=("scratch",),
+            origin={"choices": ["found", "installed"]},
+        ),
+        by(Request, apply),
     )
-    _run.heartbeat()
-    given: dict[str, Any] = {**module.params, "hooks": tuple(module.params["hooks"])}
-    try:
-        given["sysctls"] = {key: int(value) for key, value in given["sysctls"].items()}
-        outcome = _enroot.apply(_enroot.Request(check=module.check_mode, **given))
-    except ValueError as error:
-        module.fail_json(msg=f"sysctls: {error}; needed are whole numbers")
-    except (_enroot.EnrootError, _validated_files.FilesError, OSError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(changed=outcome.changed, diff=outcome.diff, summary=outcome.summary)
 
 
 if __name__ == "__main__":

@@ -6,25 +6,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_config, _enroot
-from ansible_collections.pcluster.postboot.plugins.module_utils import _validated_files as validated
+from ansible_collections.pcluster.postboot.plugins.module_utils import _enroot
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import storage
 from ansible_collections.pcluster.postboot.plugins.modules import enroot_config
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
-Run = Callable[..., dict[str, Any]]
 CONFIG = "# managed\nENROOT_DATA_PATH /scratch/data/user-$(id -u)\nENROOT_SQUASH_OPTIONS -comp lzo -noD\n"
 SYSCTLS = {"user.max_user_namespaces": 65536, "kernel.unprivileged_userns_clone": 1}
 
 
 class Node:
-    """A node below a folder."""
-
-    def __init__(self, top: Path, run: Run) -> None:
+    def __init__(self, top: Path, run: lab.Run) -> None:
         self.top, self.run = top, run
         for name in ("etc/enroot/hooks.d", "hooks.d", "proc/user", "proc/kernel", "bin"):
             (top / name).mkdir(parents=True)
@@ -40,8 +38,7 @@ class Node:
         (self.top / "mounts").write_text("".join(f"{line}\n" for line in lines))
 
     def enroot(self, body: str) -> None:
-        (self.top / "bin/enroot").write_text(f"#!/bin/sh\n{body}\n")
-        (self.top / "bin/enroot").chmod(0o755)
+        lab.program(self.top / "bin/enroot", f"#!/bin/sh\n{body}\n")
 
     def kernel(self, key: str, value: int | None = None) -> str:
         path = self.top / "proc" / key.replace(".", "/")
@@ -58,15 +55,14 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) -> Node:
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: lab.Run) -> Node:
     monkeypatch.setattr(_enroot, "ETC", str(tmp_path / "etc"))
     monkeypatch.setattr(_enroot, "HOOKS", str(tmp_path / "hooks.d"))
     monkeypatch.setattr(_enroot, "PROC_SYS", str(tmp_path / "proc"))
-    monkeypatch.setattr(_docker_config, "MOUNTS", str(tmp_path / "mounts"))
+    monkeypatch.setattr(storage, "MOUNTS", str(tmp_path / "mounts"))
     # root, whoever runs the tests
-    monkeypatch.setattr(
-        validated, "_number", lambda _name, database: os.getuid() if database == "user" else os.getgid()
-    )
+    monkeypatch.setattr(files, "user_id", lambda _name: os.getuid())
+    monkeypatch.setattr(files, "group_id", lambda _name: os.getgid())
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     return Node(tmp_path, run_module)
 
@@ -105,6 +101,15 @@ def test_hooks_that_are_no_longer_wanted_go_and_all_others_stay(node: Node) -> N
     node(hooks=["50-slurm-pmi.sh", "50-slurm-pytorch.sh"])
     assert node(hooks=["50-slurm-pmi.sh", "98-nvidia.sh"])["changed"]
     assert sorted(os.listdir(node.hooks)) == ["50-slurm-pmi.sh", "60-site.sh", "98-nvidia.sh"]
+
+
+def test_the_hook_of_addresses_comes_and_goes(node: Node) -> None:
+    assert node(address_hook="#!/bin/bash\n")["changed"]
+    hook = node.hooks / "51-slurm-address.sh"
+    assert (hook.read_text(), hook.stat().st_mode & 0o777) == ("#!/bin/bash\n", 0o755)
+    assert not node(address_hook="#!/bin/bash\n")["changed"]
+    assert node()["changed"]
+    assert not hook.exists()
 
 
 def test_a_hook_that_is_not_there(node: Node) -> None:
