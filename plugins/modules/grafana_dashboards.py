@@ -6,130 +6,100 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: grafana_dashboards
-short_description: Have dashboards, their folder and their data source in a Grafana
-version_added: 0.1.0
+short_description: Bring dashboards, their folder and their data source into a Grafana
 description:
-  - Brings dashboards into Amazon Managed Grafana or any other one through its HTTP API, and changes only what differs.
-  - What a person has changed in one of these dashboards is put back. Other dashboards are not touched.
+  - Uses Grafana's HTTP API, also of Amazon Managed Grafana, and changes only what differs. Changes that a person has
+    made in these dashboards are lost; other dashboards stay.
+  - Without O(token_file), O(token_secret) and O(password_file) the token is taken from the environment variable
+    E(GRAFANA_TOKEN). No secret is an argument.
 options:
   url:
-    description:
-      - Address of Grafana, with the path below which it is served. A redirection is not followed.
+    description: URL of Grafana. A redirection is not followed.
     type: str
     required: true
   token_file:
-    description:
-      - File on this machine with the token of a service account.
+    description: File on this machine with the token of a service account.
     type: path
     default: ""
   token_secret:
-    description:
-      - Name or ARN of a secret in AWS Secrets Manager with the token, read with the AWS CLI. It is text, or an object
-        with the key C(token).
+    description: Name or ARN of a secret in AWS Secrets Manager with the token, as text or in an object with the key
+      C(token). The AWS CLI reads it.
     type: str
     default: ""
   region:
-    description:
-      - Region of O(token_secret), unless the AWS CLI knows it.
+    description: AWS region of O(token_secret); empty for the AWS CLI's own.
     type: str
     default: ""
   user:
-    description:
-      - User who logs in with the password in O(password_file), where there is no token.
+    description: User of O(password_file).
     type: str
     default: admin
   password_file:
-    description:
-      - File on this machine with the password of O(user).
+    description: File on this machine with the password of O(user).
     type: path
     default: ""
   dashboards:
-    description:
-      - Files with dashboards as JSON. Each has a C(uid) and a C(title).
+    description: JSON files of dashboards with a C(uid) and a C(title).
     type: list
     elements: path
     default: []
   folder:
-    description:
-      - Name of the folder of the dashboards. Empty leaves them where they are, and puts new ones at the top.
+    description: Folder of the dashboards. Empty leaves dashboards where they are, and puts new ones at the top.
     type: str
     default: ParallelCluster
   folder_uid:
-    description:
-      - The folder's own identifier.
+    description: Identifier of the folder.
     type: str
     default: pcluster
   datasource:
-    description:
-      - The data source that the dashboards open with. Left out, none is made, and they open with Grafana's default.
+    description: Data source that the dashboards open with. The default is Grafana's default, and none is made.
     type: dict
     suboptions:
       name:
-        description:
-          - Its name.
+        description: Name of the data source.
         type: str
         required: true
       uid:
-        description:
-          - Its own identifier.
+        description: Identifier of the data source.
         type: str
         required: true
       url:
-        description:
-          - Address of Prometheus, as Grafana reaches it, or of the workspace in Amazon Managed Service for Prometheus.
+        description: URL of Prometheus as Grafana reaches it, or of the Amazon Managed Prometheus workspace.
         type: str
         required: true
       type:
-        description:
-          - Grafana's type for it. V(auto) is V(prometheus), or with O(datasource.sigv4_region)
-            V(grafana-amazonprometheus-datasource) from Grafana 13 on, and in Grafana 12 where it has that plugin.
+        description: Grafana's type of the data source. V(auto) is V(prometheus), or with O(datasource.sigv4_region)
+          V(grafana-amazonprometheus-datasource) from Grafana 13 on, and in a Grafana 12 with that plugin.
         type: str
         default: auto
       sigv4_region:
-        description:
-          - The workspace's region, where Grafana shall sign its requests.
+        description: AWS region of the workspace, for signed requests.
         type: str
         default: ""
       sigv4_auth:
-        description:
-          - Where Grafana takes its credentials from, in its own words, such as V(ec2_iam_role), V(default) or V(keys).
-            V(auto) is the workspace's own role in Amazon Managed Grafana, and the default chain of AWS' SDK elsewhere;
-            a data source that is there keeps its own.
+        description: Grafana's word for its source of credentials, such as V(ec2_iam_role), V(default) or V(keys).
+          V(auto) keeps an existing data source's own, and is otherwise the workspace's role in Amazon Managed Grafana,
+          and the AWS SDK's default chain elsewhere.
         type: str
         default: auto
       role_arn:
-        description:
-          - A role that Grafana shall assume for that.
+        description: ARN of a role that Grafana assumes.
         type: str
         default: ""
       scrape_interval:
-        description:
-          - How often Prometheus scrapes. Grafana works out the range of every rate from it.
+        description: Interval at which Prometheus scrapes, from which Grafana works out the ranges of rates.
         type: str
         default: 60s
   timeout:
-    description:
-      - Seconds that Grafana has to answer.
+    description: Seconds that Grafana has to answer.
     type: int
     default: 30
-extends_documentation_fragment:
-  - pcluster.postboot.attributes
-  - pcluster.postboot.attributes.linux
-attributes:
-  platform:
-    platforms: posix
-notes:
-  - The token may also be in the environment variable E(GRAFANA_TOKEN). It is taken where neither a file nor a secret is
-    named.
-  - Neither a token nor a password is ever an argument, so that none is on a command line or in a log.
-author:
-  - The pcluster.postboot contributors (@pcluster)
+extends_documentation_fragment: [pcluster.postboot.attributes, pcluster.postboot.attributes.internal]
 """
 
 EXAMPLES = r"""
-- name: The dashboards are in Amazon Managed Grafana, and ask Amazon Managed Service for Prometheus
+- name: Bring the dashboards into Amazon Managed Grafana
   pcluster.postboot.grafana_dashboards:
     url: https://g-0123456789.grafana-workspace.us-east-2.amazonaws.com
     token_secret: grafana/pcluster
@@ -139,21 +109,14 @@ EXAMPLES = r"""
       uid: pcluster-amp
       url: https://aps-workspaces.us-east-2.amazonaws.com/workspaces/ws-0123
       sigv4_region: us-east-2
-
-- name: They are in a Grafana that is reached through a tunnel, and open with its default data source
-  pcluster.postboot.grafana_dashboards:
-    url: http://127.0.0.1:3000/grafana
-    password_file: ~/.grafana-password
-    dashboards: [overview.json, gpu.json]
 """
 
 RETURN = r"""
 changes:
-  description: What was changed, or in check mode would be.
+  description: Changes that were made, or in check mode would be.
   type: list
   elements: str
   returned: success
-  sample: ["folder 'ParallelCluster' created", "dashboard 'GPUs' updated"]
 """
 
 import json
@@ -162,7 +125,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _grafana, _grafana_dashboards, _secret
+from ansible_collections.pcluster.postboot.plugins.module_utils._aws import secret
+from ansible_collections.pcluster.postboot.plugins.module_utils._grafana import api, dashboards
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
@@ -170,19 +134,19 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem im
 def authorization(params: dict[str, Any]) -> str:
     """Return who asks."""
     if params["token_file"]:
-        return "Bearer " + _secret.from_file(params["token_file"], "dashboards_token_file")
+        return "Bearer " + secret.from_file(params["token_file"], "dashboards_token_file")
     if params["token_secret"]:
         source = "dashboards_token_secret"
-        return "Bearer " + _secret.from_aws(params["token_secret"], "token", params["region"], source)
+        return "Bearer " + secret.from_aws(params["token_secret"], "token", params["region"], source)
     if params["password_file"]:
-        return _grafana.basic(params["user"], _secret.from_file(params["password_file"], "dashboards_password_file"))
+        return api.basic(params["user"], secret.from_file(params["password_file"], "dashboards_password_file"))
     token = os.environ.get("GRAFANA_TOKEN", "").strip()
     if not token:
         raise Problem(
             "there is no token; needed: one in the environment variable GRAFANA_TOKEN, dashboards_token_file or "
             "dashboards_token_secret, or a password in dashboards_password_file"
         )
-    return "Bearer " + _secret.one_line(token, "GRAFANA_TOKEN")
+    return "Bearer " + secret.one_line(token, "GRAFANA_TOKEN")
 
 
 def dashboard(path: str) -> dict[str, Any]:
@@ -198,13 +162,12 @@ def dashboard(path: str) -> dict[str, Any]:
 
 
 def work(module: AnsibleModule) -> dict[str, Any]:
-    """Do what is asked for, and return the result."""
     params = module.params
-    client = _grafana.Client(params["url"], authorization(params), params["timeout"])
+    client = api.Client(params["url"], authorization(params), params["timeout"])
     if client.plain:
         module.warn(f"{params['url']} is not encrypted: whoever listens on the way learns the token")
     given = params["datasource"]
-    source = given and _grafana_dashboards.Source(
+    source = given and dashboards.Source(
         given["name"],
         given["uid"],
         given["url"],
@@ -214,14 +177,14 @@ def work(module: AnsibleModule) -> dict[str, Any]:
         given["scrape_interval"],
         given["sigv4_auth"],
     )
-    request = _grafana_dashboards.Request(
+    request = dashboards.Request(
         [dashboard(path) for path in params["dashboards"]],
         params["folder"],
         params["folder_uid"],
         source or None,
         module.check_mode,
     )
-    changes = _grafana_dashboards.Importer(client, request).run()
+    changes = dashboards.Importer(client, request).run()
     return {
         "changed": bool(changes),
         "changes": [f"{change.what} {change.action}" for change in changes],
@@ -233,7 +196,6 @@ def work(module: AnsibleModule) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run the module."""
     text = {"type": "str", "default": ""}
     serve(
         {

@@ -17,7 +17,9 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _grafana, _run, _secret
+from ansible_collections.pcluster.postboot.plugins.module_utils._aws import secret as aws_secret
+from ansible_collections.pcluster.postboot.plugins.module_utils._grafana import api
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 
@@ -35,7 +37,7 @@ TRIES = 5  # a data source's plugin is a process of its own, which starts after 
 
 
 class Request(NamedTuple):
-    """What is asked for; the module's documentation tells what each part means."""
+    """The module's options."""
 
     path: str
     password: str = ""
@@ -96,11 +98,11 @@ def wanted(request: Request, before: str) -> tuple[str, str]:
             "grafana_admin_password_file and grafana_admin_password_secret are both given; needed: one of them"
         )
     if request.password:
-        given = _secret.one_line(request.password, "grafana_admin_password_file")
+        given = aws_secret.one_line(request.password, "grafana_admin_password_file")
         return acceptable(given, "grafana_admin_password_file"), "given"
     if request.secret:
         source = "grafana_admin_password_secret"
-        return acceptable(_secret.from_aws(request.secret, "password", request.region, source), source), "secret"
+        return acceptable(aws_secret.from_aws(request.secret, "password", request.region, source), source), "secret"
     return (acceptable(before, request.path), "kept") if before else (secrets.token_urlsafe(24), "generated")
 
 
@@ -112,13 +114,13 @@ def put(path: str, password: str, group: int) -> None:
         os.mkdir(folder, 0o700)
     os.chown(folder, -1, group)
     os.chmod(folder, 0o750)
-    _run.write_atomically(path, password + "\n", 0o600)
+    files.write(path, password + "\n", 0o600)
     os.chown(path, -1, group)
     os.chmod(path, 0o640)
 
 
-def client(request: Request, password: str) -> _grafana.Client:
-    return _grafana.Client(request.url, _grafana.basic(request.user, password), source="grafana_listen_address")
+def client(request: Request, password: str) -> api.Client:
+    return api.Client(request.url, api.basic(request.user, password), source="grafana_listen_address")
 
 
 def accepted(request: Request, password: str) -> bool:

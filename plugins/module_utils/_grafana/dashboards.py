@@ -10,7 +10,7 @@ import urllib.parse
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._grafana import Answer, Client
+from ansible_collections.pcluster.postboot.plugins.module_utils._grafana.api import Answer, Client
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 Json = dict[str, Any]
@@ -40,7 +40,7 @@ class Source(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What is asked for; the module's documentation tells what each part means."""
+    """The module's options."""
 
     dashboards: Sequence[Json]
     folder: str
@@ -87,8 +87,8 @@ def expect(answer: Answer, what: str, *statuses: int) -> Answer:
     advice = {
         401: "the token or the password is not valid (any more): make a new one",
         403: "dashboards need a service account with the role Editor, data sources one with the role Admin",
-        409: "rename or remove that one",
-        412: "rename or remove that one",
+        409: "rename or remove what has that name or uid",
+        412: "rename or remove what has that name or uid",
     }.get(answer.status, "see Grafana's log")
     raise Problem(f"{what}: Grafana answers {answer.why()}; {advice}")
 
@@ -105,7 +105,7 @@ class Importer:
         self.changes: list[Change] = []
 
     def run(self) -> list[Change]:
-        """Do everything that is due."""
+        """Make all changes that are due."""
         if self.request.source:
             self.source(self.request.source)
         if self.request.folder:

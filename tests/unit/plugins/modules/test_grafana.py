@@ -5,13 +5,11 @@
 from __future__ import annotations
 
 import grp
-import http.server
 import json
 import os
 import socket
 import subprocess
 import sys
-import threading
 import time
 import types
 import urllib.request
@@ -21,16 +19,14 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import (
-    _artifact_fetch,
-    _grafana_admin,
-    _grafana_dashboards,
-    _run,
-)
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import fetch
+from ansible_collections.pcluster.postboot.plugins.module_utils._grafana import admin as _grafana_admin
+from ansible_collections.pcluster.postboot.plugins.module_utils._grafana import dashboards as _grafana_dashboards
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.modules import grafana_admin, grafana_dashboards
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
-Run = Callable[..., dict[str, Any]]
 PROGRAM = Path(__file__).resolve().parents[4] / "molecule/cluster/standins/grafana/grafana.py"
 OURS = sorted((Path(__file__).resolve().parents[4] / "roles/grafana/files/dashboards").glob("*.json"))
 
@@ -44,7 +40,7 @@ def free_port() -> int:
 class Grafana:
     """A Grafana on this machine, and a node's folders beside it."""
 
-    def __init__(self, top: Path, run: Run) -> None:
+    def __init__(self, top: Path, run: lab.Run) -> None:
         self.top, self.run, self.port = top, run, free_port()
         self.ini = top / "grafana.ini"
         self.password_file = top / "state/grafana/admin-password"
@@ -91,11 +87,17 @@ class Grafana:
             [*self.cli, "stand-in-token", role], text=True, capture_output=True, check=True
         ).stdout.strip()
 
-    def ask(self, path: str, token: str, body: Any = None, method: str = "GET") -> Any:
+    def token_file(self, role: str = "Admin", text: str = "") -> str:
+        """Return the file with the token of a service account."""
+        path = self.top / "token"
+        path.write_text(f"{text or self.token(role)}\n")
+        return str(path)
+
+    def ask(self, path: str, body: Any = None, method: str = "GET") -> Any:
+        """Ask with the token of that file."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            f"{self.url}/api/{path}", data, {"Authorization": f"Bearer {token}"}, method=method
-        )
+        headers = {"Authorization": f"Bearer {(self.top / 'token').read_text().strip()}"}
+        request = urllib.request.Request(f"{self.url}/api/{path}", data, headers, method=method)
         with urllib.request.urlopen(request, timeout=5) as answer:
             return json.load(answer)
 
@@ -111,9 +113,9 @@ class Grafana:
 
 
 @pytest.fixture
-def grafana(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) -> Iterator[Grafana]:
+def grafana(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: lab.Run) -> Iterator[Grafana]:
     made = Grafana(tmp_path, run_module)
-    monkeypatch.setattr(_run, "RUN_DIR", str(tmp_path / "run"))
+    monkeypatch.setattr(lock, "RUN_DIR", str(tmp_path / "run"))
     monkeypatch.setattr(_grafana_admin, "PAUSE", 0.01)
     monkeypatch.setattr(_grafana_admin, "PROGRAM", made.cli)
     monkeypatch.setattr(_grafana_admin, "USER", "root")
@@ -127,16 +129,14 @@ def aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
     """aws(secret) puts an AWS CLI in PATH that knows one secret."""
 
     def put(secret: str) -> None:
-        folder = tmp_path / "bin"
-        folder.mkdir(exist_ok=True)
         (tmp_path / "answer").write_text(json.dumps({"Name": "ours", "SecretString": secret}))
-        (folder / "aws").write_text(
+        lab.program(
+            tmp_path / "bin/aws",
             f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n'
             f'case "$*" in *"--secret-id ours "*) cat {tmp_path}/answer;;\n'
-            '*) echo "An error occurred (ResourceNotFoundException): cannot find it" >&2; exit 254;; esac\n'
+            '*) echo "An error occurred (ResourceNotFoundException): cannot find it" >&2; exit 254;; esac\n',
         )
-        (folder / "aws").chmod(0o755)
-        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
 
     return put
 
@@ -263,7 +263,7 @@ def test_two_passwords_are_one_too_many(grafana: Grafana) -> None:
 
 def test_without_an_aws_cli(grafana: Grafana, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(grafana.top))
-    monkeypatch.setattr(_artifact_fetch, "AWS_PLACES", ())
+    monkeypatch.setattr(fetch, "AWS_PLACES", ())
     assert "needs the AWS CLI" in grafana.admin(secret="ours")["msg"]
 
 
@@ -302,23 +302,17 @@ def test_an_admin_of_another_name(grafana: Grafana) -> None:
 def prometheus() -> Iterator[str]:
     """Something that answers as Prometheus does."""
 
-    class Prometheus(http.server.BaseHTTPRequestHandler):
+    class Prometheus(lab.Pages):
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
+            self.say(200)
 
-        def log_message(self, *_arguments: Any) -> None:
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Prometheus) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+    with lab.serving(Prometheus) as url:
+        yield url
 
 
-def with_source(grafana: Grafana, url: str) -> None:
+def with_source(grafana: Grafana, url: str, name: str = "Prometheus", uid: str = "ours") -> None:
     (grafana.provisioning / "datasources").mkdir(parents=True)
-    source = {"name": "Prometheus", "uid": "ours", "type": "prometheus", "url": url}
+    source = {"name": name, "uid": uid, "type": "prometheus", "url": url}
     (grafana.provisioning / "datasources/p.yml").write_text(json.dumps({"datasources": [source]}))
     grafana.start()
     grafana.admin()
@@ -360,12 +354,10 @@ def test_a_data_source_that_does_not_work(grafana: Grafana, plugin: bool, why: s
 
 
 @pytest.fixture
-def editor(grafana: Grafana) -> Iterator[str]:
+def editor(grafana: Grafana) -> str:
     """The file with the token of a service account that may do everything."""
     grafana.start()
-    path = grafana.top / "token"
-    path.write_text(grafana.token("Admin") + "\n")
-    return str(path)
+    return grafana.token_file()
 
 
 SOURCE = {"name": "AMP", "uid": "amp", "url": "https://aps.example.org/workspaces/ws-1", "sigv4_region": "us-east-1"}
@@ -376,22 +368,20 @@ def test_check_apply_check_apply(grafana: Grafana, editor: str) -> None:
     given: dict[str, Any] = {"token_file": editor, "dashboards": FILES, "datasource": SOURCE}
     checked = grafana.dashboards(check=True, **given)
     assert len(checked["changes"]) == 5
-    token = Path(editor).read_text().strip()
-    assert grafana.ask("search", token) == []
+    assert grafana.ask("search") == []
     applied = grafana.dashboards(**given)
     assert applied["changes"] == checked["changes"]
     assert applied["diff"] == checked["diff"]
     assert applied["changes"][:2] == ["data source 'AMP' created", "folder 'ParallelCluster' created"]
-    assert {one["folderUid"] for one in grafana.ask("search", token)} == {"pcluster"}
+    assert {one["folderUid"] for one in grafana.ask("search")} == {"pcluster"}
     assert grafana.dashboards(check=True, **given)["changed"] is False
     assert grafana.dashboards(**given)["changes"] == []
-    assert token not in json.dumps(applied)
+    assert Path(editor).read_text().strip() not in json.dumps(applied)
 
 
 def test_the_data_source_of_amp(grafana: Grafana, editor: str) -> None:
-    token = Path(editor).read_text().strip()
     grafana.dashboards(token_file=editor, datasource={**SOURCE, "role_arn": "arn:aws:iam::1:role/r"})
-    found = grafana.ask("datasources/uid/amp", token)
+    found = grafana.ask("datasources/uid/amp")
     assert found["type"] == "grafana-amazonprometheus-datasource"
     assert found["jsonData"] == {
         "httpMethod": "POST",
@@ -403,11 +393,11 @@ def test_the_data_source_of_amp(grafana: Grafana, editor: str) -> None:
     }
     # What somebody else has set stays.
     more = {**found, "jsonData": {**found["jsonData"], "manageAlerts": False}, "isDefault": True}
-    grafana.ask("datasources/uid/amp", token, more, "PUT")
+    grafana.ask("datasources/uid/amp", more, "PUT")
     assert grafana.dashboards(token_file=editor, datasource=SOURCE)["changed"] is False
     result = grafana.dashboards(token_file=editor, datasource={**SOURCE, "scrape_interval": "15s"})
     assert result["changes"] == ["data source 'AMP' updated"]
-    found = grafana.ask("datasources/uid/amp", token)
+    found = grafana.ask("datasources/uid/amp")
     assert (found["jsonData"]["timeInterval"], found["jsonData"]["manageAlerts"], found["isDefault"]) == (
         "15s",
         False,
@@ -431,15 +421,15 @@ def test_older_grafanas_sign_in_prometheus_own_plugin(
 ) -> None:
     if plugin:
         (grafana.plugins / "grafana-amazonprometheus-datasource").mkdir(parents=True)
-    ask = grafana_dashboards._grafana.Client.ask
+    ask = grafana_dashboards.api.Client.ask
 
     def answers(self: Any, method: str, path: str, body: Any = None) -> Any:
         answer = ask(self, method, path, body)
         return answer._replace(said={**answer.said, "version": version}) if path == "health" else answer
 
-    monkeypatch.setattr(grafana_dashboards._grafana.Client, "ask", answers)
+    monkeypatch.setattr(grafana_dashboards.api.Client, "ask", answers)
     grafana.dashboards(token_file=editor, datasource=SOURCE)
-    assert grafana.ask("datasources/uid/amp", Path(editor).read_text().strip())["type"] == kind
+    assert grafana.ask("datasources/uid/amp")["type"] == kind
 
 
 @pytest.mark.parametrize(
@@ -452,7 +442,7 @@ def test_older_grafanas_sign_in_prometheus_own_plugin(
     ],
 )
 def test_a_managed_grafana_takes_its_workspaces_role(url: str, auth: str) -> None:
-    client = grafana_dashboards._grafana.Client(url, "")
+    client = grafana_dashboards.api.Client(url, "")
     source = _grafana_dashboards.Source("AMP", "amp", "https://aps.example.org", region="us-east-1")
     importer = _grafana_dashboards.Importer(client, _grafana_dashboards.Request([], "", ""))
     assert importer.auth(source, {}) == auth
@@ -461,16 +451,14 @@ def test_a_managed_grafana_takes_its_workspaces_role(url: str, auth: str) -> Non
 
 
 def test_dashboards_open_with_our_data_source(grafana: Grafana, editor: str) -> None:
-    token = Path(editor).read_text().strip()
     grafana.dashboards(token_file=editor, dashboards=FILES[:1], datasource=SOURCE)
     uid = json.loads(Path(FILES[0]).read_text())["uid"]
-    variable = grafana.ask(f"dashboards/uid/{uid}", token)["dashboard"]["templating"]["list"][0]
+    variable = grafana.ask(f"dashboards/uid/{uid}")["dashboard"]["templating"]["list"][0]
     assert variable["current"] == {"text": "AMP", "value": "amp"}
 
 
 @pytest.mark.parametrize("what", ["first removed", "last removed", "another query"])
 def test_what_a_person_has_changed_is_put_back(grafana: Grafana, editor: str, what: str) -> None:
-    token = Path(editor).read_text().strip()
     grafana.dashboards(token_file=editor, dashboards=FILES)
     wanted = json.loads(Path(FILES[1]).read_text())
     changed = json.loads(Path(FILES[1]).read_text())
@@ -478,7 +466,7 @@ def test_what_a_person_has_changed_is_put_back(grafana: Grafana, editor: str, wh
         changed["panels"][0]["targets"][0]["expr"] = "up"
     else:
         changed["panels"].pop(0 if what.startswith("first") else -1)
-    grafana.ask("dashboards/db", token, {"dashboard": changed, "folderUid": "pcluster", "overwrite": True}, "POST")
+    grafana.ask("dashboards/db", {"dashboard": changed, "folderUid": "pcluster", "overwrite": True}, "POST")
     result = grafana.dashboards(token_file=editor, dashboards=FILES)
     assert result["changes"] == [f"dashboard {wanted['title']!r} updated"]
     assert result["diff"][0]["before"] != result["diff"][0]["after"]
@@ -486,13 +474,10 @@ def test_what_a_person_has_changed_is_put_back(grafana: Grafana, editor: str, wh
 
 
 def test_a_dashboard_that_was_moved_comes_back(grafana: Grafana, editor: str) -> None:
-    token = Path(editor).read_text().strip()
     grafana.dashboards(token_file=editor, dashboards=FILES)
-    grafana.ask(
-        "dashboards/db", token, {"dashboard": json.loads(Path(FILES[0]).read_text()), "overwrite": True}, "POST"
-    )
+    grafana.ask("dashboards/db", {"dashboard": json.loads(Path(FILES[0]).read_text()), "overwrite": True}, "POST")
     assert len(grafana.dashboards(token_file=editor, dashboards=FILES)["changes"]) == 1
-    assert {one["folderUid"] for one in grafana.ask("search", token)} == {"pcluster"}
+    assert {one["folderUid"] for one in grafana.ask("search")} == {"pcluster"}
 
 
 def test_a_folder_is_renamed(grafana: Grafana, editor: str) -> None:
@@ -516,57 +501,41 @@ def provisioned(grafana: Grafana, folder: Path) -> None:
 def test_dashboards_that_role_grafana_keeps(grafana: Grafana) -> None:
     provisioned(grafana, OURS[0].parent)
     grafana.start()
-    token = grafana.top / "token"
-    token.write_text(grafana.token("Admin"))
-    files = [str(path) for path in OURS]
-    assert grafana.dashboards(token_file=str(token), dashboards=files, datasource=SOURCE)["changes"] == [
+    token, files = grafana.token_file(), [str(path) for path in OURS]
+    assert grafana.dashboards(token_file=token, dashboards=files, datasource=SOURCE)["changes"] == [
         "data source 'AMP' created"
     ]
     other = grafana.top / "mine.json"
     other.write_text(json.dumps({**json.loads(OURS[0].read_text()), "title": "Mine"}))
-    result = grafana.dashboards(token_file=str(token), dashboards=[str(other)])
+    result = grafana.dashboards(token_file=token, dashboards=[str(other)])
     assert f"{OURS[0].name} keeps it there, as role grafana does; run site on that node instead" in result["msg"]
 
 
 def test_a_data_source_that_a_file_keeps(grafana: Grafana) -> None:
-    (grafana.provisioning / "datasources").mkdir(parents=True)
-    source = {"name": "AMP", "uid": "amp", "type": "prometheus", "url": "http://elsewhere"}
-    (grafana.provisioning / "datasources/p.yml").write_text(json.dumps({"datasources": [source]}))
-    grafana.start()
-    token = grafana.top / "token"
-    token.write_text(grafana.token("Admin"))
-    result = grafana.dashboards(token_file=str(token), datasource=SOURCE)
+    with_source(grafana, "http://elsewhere", "AMP", "amp")
+    result = grafana.dashboards(token_file=grafana.token_file(), datasource=SOURCE)
     assert "data source 'AMP': a file of that Grafana's provisioning keeps it otherwise" in result["msg"]
 
 
 def test_a_redirection_is_not_followed(grafana: Grafana, editor: str) -> None:
     asked: list[str] = []
 
-    class Elsewhere(http.server.BaseHTTPRequestHandler):
+    class Elsewhere(lab.Pages):
         def do_GET(self) -> None:
             asked.append(self.path)
-            self.send_response(302)
-            self.send_header("Location", f"http://127.0.0.1:{self.server.server_address[1]}/login")
-            self.end_headers()
+            self.say(302, Location=f"{url}/login")
 
-        def log_message(self, *_arguments: Any) -> None:
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_address[1]}"
+    with lab.serving(Elsewhere) as url:
         result = grafana.dashboards(url=url, token_file=editor)
-        server.shutdown()
-    assert f"{url} sends one to {url}/login; url needs the address of Grafana itself" in result["msg"]
+    assert f"{url} redirects to {url}/login; url needs the address of Grafana itself" in result["msg"]
     assert asked == ["/api/folders/pcluster"]
 
 
 def test_below_a_path(grafana: Grafana) -> None:
     grafana.settings("root_url = https://example.org/grafana/\nserve_from_sub_path = true")
     grafana.start()
-    token = grafana.top / "token"
-    token.write_text(grafana.token("Editor"))
-    assert grafana.dashboards(url=f"{grafana.url}/grafana/", token_file=str(token), dashboards=FILES)["changed"]
+    token = grafana.token_file("Editor")
+    assert grafana.dashboards(url=f"{grafana.url}/grafana/", token_file=token, dashboards=FILES)["changed"]
 
 
 def test_by_password_and_by_environment(grafana: Grafana, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -593,10 +562,8 @@ def test_by_a_secret(grafana: Grafana, aws: Callable[[str], None]) -> None:
 )
 def test_who_may_not(grafana: Grafana, role: str, token: str, line: str) -> None:
     grafana.start()
-    path = grafana.top / "token"
-    path.write_text(token or grafana.token(role))
-    source = SOURCE if role == "Editor" else None
-    result = grafana.dashboards(token_file=str(path), **({"datasource": source} if source else {}))
+    more = {"datasource": SOURCE} if role == "Editor" else {}
+    result = grafana.dashboards(token_file=grafana.token_file(role, token), **more)
     assert line in result["msg"]
     assert "\n" not in result["msg"]
 
@@ -617,4 +584,6 @@ def test_what_is_wrong_is_said_in_one_line(grafana: Grafana, editor: str) -> Non
 def test_a_name_that_is_taken(grafana: Grafana, editor: str) -> None:
     grafana.dashboards(token_file=editor, datasource=SOURCE)
     result = grafana.dashboards(token_file=editor, datasource={**SOURCE, "uid": "other"})
-    assert "409 (data source with the same name already exists); rename or remove that one" in result["msg"]
+    assert (
+        "(data source with the same name already exists); rename or remove what has that name or uid" in result["msg"]
+    )
