@@ -13,12 +13,13 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _ofi_plugin
 from ansible_collections.pcluster.postboot.plugins.module_utils import _validated_files as validated
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files as host_files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
+from ansible_collections.pcluster.postboot.plugins.module_utils._nccl import ofi_plugin
 
 ETC = "/etc"
 # The linker takes the first directory that has a library, and these files in their order: before the one with which the
@@ -26,9 +27,10 @@ ETC = "/etc"
 LINKER = "ld.so.conf.d/00-pcluster-postboot-nccl.conf"
 CONF, PROFILE, HOOK = "nccl.conf", "profile.d/nccl-shared.sh", "enroot/hooks.d/70-nccl-shared.sh"
 LIBRARY = "libnccl.so.2"
-LONGEST = 1023  # how much of a name or a value NCCL reads
+LONGEST = 1023  # bytes of a name or a value that NCCL reads
 TIMEOUT = 60
 _BEGIN, _END = "# BEGIN pcluster.postboot", "# END pcluster.postboot"
+_KIND = re.compile(r"(?<=/current)-[^/]+")
 _HEAD = "# Written by pcluster.postboot.nccl."
 _ASK = (
     "import ctypes, sys; found = ctypes.c_int(); "
@@ -37,15 +39,16 @@ _ASK = (
 
 
 class Request(NamedTuple):
-    """What is asked for; the module's documentation tells what each part means."""
+    """The module's options."""
 
     home: str
+    profile: str
     version: str = ""
     plugins: tuple[str, ...] = ()
     installed: str = ""
-    environment: Mapping[str, str] = {}
-    profile: str = ""
+    environment: Mapping[str, Any] = {}
     hook: str = ""
+    links: Mapping[str, str] = {}
     check: bool = False
 
 
@@ -62,21 +65,13 @@ class Outcome(NamedTuple):
 
 
 def _refuse_unreadable(environment: Mapping[str, str]) -> None:
-    """Refuse what NCCL would read as something else."""
+    """Refuse names and values that NCCL would read differently."""
     for name, value in environment.items():
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
             raise Problem(f"nccl_environment has {name!r}; needed is the name of a variable, such as NCCL_DEBUG")
         if "\n" in value or len(value.encode()) > LONGEST:
             told = f"{value[:40]!r}{'…' if len(value) > 40 else ''}"
             raise Problem(f"nccl_environment[{name}] is {told}; needed is one line of {LONGEST} bytes at most")
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as stream:
-            return stream.read()
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
 
 
 def settings(text: str, environment: Mapping[str, str]) -> tuple[str, list[str]]:
@@ -107,18 +102,18 @@ def directories(request: Request) -> list[str]:
 
     A plugin that is not newer than the one that is installed stays behind: the cluster's may be left from older nodes.
     """
-    own = _ofi_plugin.library_in(request.installed) if request.installed else ""
-    least = _ofi_plugin.version_of(own) if own else ""
+    own = ofi_plugin.library_in(request.installed) if request.installed else ""
+    least = ofi_plugin.version_of(own) if own else ""
     plugins = [path for path in request.plugins if os.path.isdir(path)]
     if least:
         plugins = [
-            p for p in plugins if _ofi_plugin.older(least, _ofi_plugin.version_of(os.path.join(p, _ofi_plugin.LIBRARY)))
+            p for p in plugins if ofi_plugin.older(least, ofi_plugin.version_of(os.path.join(p, ofi_plugin.LIBRARY)))
         ]
     return [os.path.join(request.home, "lib"), *plugins]
 
 
 def _libraries(folders: list[str]) -> dict[str, str]:
-    """Return which file each library's name has to lead to."""
+    """Return the wanted file of each library's name."""
     found: dict[str, str] = {}
     for folder in folders:
         for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
@@ -133,7 +128,7 @@ def _ldconfig(argument: str) -> str:
         raise Problem("ldconfig is not in /sbin, /usr/sbin or PATH; needed is the one of the C library")
     folders = os.path.join(ETC, os.path.dirname(LINKER))
     return run(
-        [program, argument], TIMEOUT, hint=f"needed: file systems that answer, where {folders} names folders of theirs"
+        [program, argument], TIMEOUT, hint=f"needed: an answer of each file system with a folder that {folders} names"
     ).output()
 
 
@@ -165,11 +160,40 @@ def _loaded_version() -> str:
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
+# --- well-known paths ------------------------------------------------------------------------------------------------
+
+
+def _missing_links(links: Mapping[str, str]) -> dict[str, str]:
+    """Return the links that are to be made. What an image or a person has put at a path stays.
+
+    A link that leads to the same for another CUDA is an earlier one of ours.
+    """
+    due = {}
+    for path, target in links.items():
+        there = os.readlink(path) if os.path.islink(path) else ""
+        free = not os.path.lexists(path) or _KIND.sub("", there) == _KIND.sub("", target)
+        if there != target and free and not _is_file(os.path.dirname(path)):
+            due[path] = target
+    return due
+
+
+def _is_file(folder: str) -> bool:
+    return os.path.lexists(folder) and not os.path.isdir(folder)
+
+
+def _make_links(links: Mapping[str, str]) -> None:
+    for path, target in links.items():
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        fresh = f"{path}.{os.getpid()}"
+        os.symlink(target, fresh)
+        os.replace(fresh, path)
+
+
 # --- all of it -------------------------------------------------------------------------------------------------------
 
 
 def _files(request: Request) -> tuple[validated.Request, list[str]]:
-    conf = _read(os.path.join(ETC, CONF))
+    conf = host_files.read(os.path.join(ETC, CONF)) or ""
     told, kept = settings(conf, request.environment)
     linker = "".join(f"{path}\n" for path in (_HEAD, *directories(request)))
     files = [validated.Wanted(LINKER, linker), validated.Wanted(PROFILE, request.profile)]
@@ -190,7 +214,7 @@ def _require_library(request: Request) -> None:
 
 
 def _refresh(wanted: Mapping[str, str]) -> None:
-    """Make the linker's cache anew. It is not to touch links, as the directories belong to the whole cluster."""
+    """Rebuild the linker's cache, without links (-X), because the directories belong to the whole cluster."""
     _ldconfig("-X")
     strays = _strays(wanted)
     if strays:
@@ -201,7 +225,7 @@ def _refresh(wanted: Mapping[str, str]) -> None:
 
 
 def apply(request: Request) -> Outcome:
-    """Do it."""
+    request = request._replace(environment={str(name): str(value) for name, value in request.environment.items()})
     _refuse_unreadable(request.environment)
     if not request.check:
         _require_library(request)
@@ -209,11 +233,14 @@ def apply(request: Request) -> Outcome:
     files = validated.apply(wanted)
     libraries = _libraries(directories(request))
     strays = _strays(libraries)
+    links = _missing_links(request.links)
     diff = [*files.diff, *({"prepared": f"ld.so.cache: {stray}\n"} for stray in strays)]
+    diff += [{"prepared": f"{path} -> {target}\n"} for path, target in links.items()]
     if request.check:
         return Outcome(bool(diff), diff, "", kept)
     if strays or LINKER in files.written:
         _refresh(libraries)
+    _make_links(links)
     library = _loaded_version()
     if request.version and library != request.version:
         raise Problem(

@@ -1,24 +1,23 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""nccl_node on real files below a folder, with a small ldconfig that reads its files in the order of the real one."""
+"""nccl_use on real files below a folder, with a small ldconfig that reads its files in the order of the real one."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _nccl_node
-from ansible_collections.pcluster.postboot.plugins.module_utils import _validated_files as validated
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
-from ansible_collections.pcluster.postboot.plugins.modules import nccl_node
+from ansible_collections.pcluster.postboot.plugins.module_utils._nccl import environment as nccl_environment
+from ansible_collections.pcluster.postboot.plugins.modules import nccl_use
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
-Run = Callable[..., dict[str, Any]]
 ENVIRONMENT = {"NCCL_SOCKET_IFNAME": "^docker,lo,veth", "NCCL_DEBUG": "WARN"}
 BLOCK = (
     "# BEGIN pcluster.postboot: nccl_environment\nNCCL_SOCKET_IFNAME=^docker,lo,veth\nNCCL_DEBUG=WARN\n"
@@ -42,20 +41,17 @@ done > {top}/cache
 
 
 class Node:
-    """A node below a folder, and the directory that its cluster shares."""
-
-    def __init__(self, top: Path, run: Run) -> None:
+    def __init__(self, top: Path, run: lab.Run) -> None:
         self.top, self._run = top, run
         self.etc, self.home = top / "etc", top / "fsx/nccl/current"
         for folder in ("etc/ld.so.conf.d", "bin", "fsx/nccl/current/lib"):
             (top / folder).mkdir(parents=True)
         (self.home / "lib/libnccl.so.2").write_text("")
-        (top / "bin/ldconfig").write_text(LDCONFIG.format(top=top))
-        (top / "bin/ldconfig").chmod(0o755)
+        lab.program(top / "bin/ldconfig", LDCONFIG.format(top=top))
 
     def __call__(self, check: bool = False, **args: Any) -> dict[str, Any]:
         given = {"home": str(self.home), "version": "2.32.3", "environment": ENVIRONMENT, "profile": ". setup\n"}
-        return self._run(nccl_node, {**given, **args}, check=check)
+        return self._run(nccl_use, {**given, **args}, check=check)
 
     def file(self, name: str) -> str | None:
         path = self.etc / name
@@ -66,13 +62,12 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) -> Node:
-    monkeypatch.setattr(_nccl_node, "ETC", str(tmp_path / "etc"))
-    monkeypatch.setattr(_nccl_node, "_loaded_version", lambda: "2.32.3")
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: lab.Run) -> Node:
+    monkeypatch.setattr(nccl_environment, "ETC", str(tmp_path / "etc"))
+    monkeypatch.setattr(nccl_environment, "_loaded_version", lambda: "2.32.3")
     # root, whoever runs the tests
-    monkeypatch.setattr(
-        validated, "_number", lambda _name, database: os.getuid() if database == "user" else os.getgid()
-    )
+    monkeypatch.setattr(files, "user_id", lambda _name: os.getuid())
+    monkeypatch.setattr(files, "group_id", lambda _name: os.getgid())
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     return Node(tmp_path, run_module)
 
@@ -80,13 +75,13 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) -> No
 def test_check_apply_check_apply(node: Node) -> None:
     checked = node(check=True, hook="#!/bin/bash\n")
     assert checked["changed"]
-    assert node.file(_nccl_node.LINKER) is None
+    assert node.file(nccl_environment.LINKER) is None
     applied = node(hook="#!/bin/bash\n")
     assert applied["diff"] == checked["diff"]
-    assert node.file(_nccl_node.LINKER) == f"# Written by pcluster.postboot.nccl.\n{node.home}/lib\n"
-    assert node.file(_nccl_node.CONF) == BLOCK
-    assert node.file(_nccl_node.PROFILE) == ". setup\n"
-    assert (node.etc / _nccl_node.HOOK).stat().st_mode & 0o777 == 0o755
+    assert node.file(nccl_environment.LINKER) == f"# Written by pcluster.postboot.nccl.\n{node.home}/lib\n"
+    assert node.file(nccl_environment.CONF) == BLOCK
+    assert node.file(nccl_environment.PROFILE) == ". setup\n"
+    assert (node.etc / nccl_environment.HOOK).stat().st_mode & 0o777 == 0o755
     assert (applied["library"], applied["kept"]) == ("2.32.3", [])
     for check in (True, False):
         assert not node(check=check, hook="#!/bin/bash\n")["changed"]
@@ -140,28 +135,28 @@ def test_another_file_that_comes_first_is_named(node: Node) -> None:
     assert done["failed"]
     assert done["msg"] == (
         f"after ldconfig, libnccl.so.2 leads to {node.top}/old/libnccl.so.2; needed is {node.home}/lib/libnccl.so.2: "
-        f"look for what comes before {node.etc}/{_nccl_node.LINKER}"
+        f"look for what comes before {node.etc}/{nccl_environment.LINKER}"
     )
 
 
 @pytest.mark.parametrize("hangs", ["-p", "-X"])
 def test_an_ldconfig_that_hangs_is_one_line(node: Node, monkeypatch: pytest.MonkeyPatch, hangs: str) -> None:
     """It looks into each folder of its configuration, and one of them may be on a file system that does not answer."""
-    monkeypatch.setattr(_nccl_node, "TIMEOUT", 0.3)
+    monkeypatch.setattr(nccl_environment, "TIMEOUT", 0.3)
     program = node.top / "bin/ldconfig"
     program.write_text(f'#!/bin/sh\n[ "$1" != {hangs} ] || exec sleep 60\n')
     done = node()
     assert done["failed"]
     assert done["msg"].endswith(
-        f"ldconfig {hangs}' did not end within 0.3 s; needed: file systems that answer, where {node.etc}/ld.so.conf.d "
-        "names folders of theirs"
+        f"ldconfig {hangs}' did not end within 0.3 s; needed: an answer of each file system with a folder "
+        f"that {node.etc}/ld.so.conf.d names"
     )
 
 
 def test_a_plugin_is_found_where_there_is_one(node: Node) -> None:
     plugin = node.top / "fsx/aws-ofi-nccl/current/lib"
     node(plugins=[str(plugin)])
-    assert str(plugin) not in str(node.file(_nccl_node.LINKER))
+    assert str(plugin) not in str(node.file(nccl_environment.LINKER))
     plugin.mkdir(parents=True)
     (plugin / "libnccl-net.so").write_text("")
     (plugin / "libnccl-uncached.so").write_text("")  # as it was built, the linker knows it by another name
@@ -170,7 +165,7 @@ def test_a_plugin_is_found_where_there_is_one(node: Node) -> None:
     (old / "libnccl-net.so").write_text("")
     (node.etc / "ld.so.conf.d/100_ofinccl.conf").write_text(f"{old}\n")
     assert node(plugins=[str(plugin)])["changed"]
-    assert str(node.file(_nccl_node.LINKER)).splitlines()[1:] == [f"{node.home}/lib", str(plugin)]
+    assert str(node.file(nccl_environment.LINKER)).splitlines()[1:] == [f"{node.home}/lib", str(plugin)]
     assert f"libnccl-net.so (libc6,x86-64) => {plugin}" in (node.top / "cache").read_text().splitlines()[1]
     assert not node(plugins=[str(plugin)])["changed"]
 
@@ -183,13 +178,13 @@ def test_a_plugin_of_the_cluster_that_is_not_newer_stays_behind(node: Node, own:
         folder.mkdir(parents=True)
         (folder / "libnccl-net.so").write_text(f"Initializing aws-ofi-nccl {version}\0")
     assert not node(plugins=[str(shared)], installed=str(installed.parent))["failed"]
-    assert (str(shared) in str(node.file(_nccl_node.LINKER))) == is_found
+    assert (str(shared) in str(node.file(nccl_environment.LINKER))) == is_found
 
 
 def test_the_hook_goes_when_it_is_not_wanted(node: Node) -> None:
     node(hook="#!/bin/bash\n")
     assert node()["changed"]
-    assert node.file(_nccl_node.HOOK) is None
+    assert node.file(nccl_environment.HOOK) is None
 
 
 def test_before_anything_is_published(node: Node) -> None:
@@ -197,7 +192,7 @@ def test_before_anything_is_published(node: Node) -> None:
     assert node(check=True)["changed"]
     done = node()
     assert done["msg"].startswith(f"{node.home}/lib/libnccl.so.2 is not there; needed is the NCCL that")
-    assert node.file(_nccl_node.LINKER) is None
+    assert node.file(nccl_environment.LINKER) is None
 
 
 def test_another_version_is_named(node: Node) -> None:
@@ -230,16 +225,46 @@ def test_the_version_is_asked_of_the_library_itself(tmp_path: Path, monkeypatch:
     subprocess.run(
         ["cc", "-shared", "-fPIC", "-x", "c", "-o", library, "-"], input=source, text=True, check=True, timeout=60
     )
-    monkeypatch.setattr(_nccl_node, "LIBRARY", str(library))
-    assert _nccl_node._loaded_version() == "2.32.3"
+    monkeypatch.setattr(nccl_environment, "LIBRARY", str(library))
+    assert nccl_environment._loaded_version() == "2.32.3"
     source = "#include <unistd.h>\nint ncclGetVersion(int *version) { *version = sleep(60); return 0; }"
     subprocess.run(
         ["cc", "-shared", "-fPIC", "-x", "c", "-o", library, "-"], input=source, text=True, check=True, timeout=60
     )
     with monkeypatch.context() as hurried:
-        hurried.setattr(_nccl_node, "TIMEOUT", 0.3)
+        hurried.setattr(nccl_environment, "TIMEOUT", 0.3)
         with pytest.raises(Problem, match=r"did not load within 0.3 s; look at the shared file system"):
-            _nccl_node._loaded_version()
+            nccl_environment._loaded_version()
     library.write_text("")
     with pytest.raises(Problem, match=r"does not load on this node: OSError: .*: file too short"):
-        _nccl_node._loaded_version()
+        nccl_environment._loaded_version()
+
+
+def test_well_known_paths_lead_to_it(node: Node) -> None:
+    home, tests = node.top / "opt/nccl/build", node.top / "opt/nccl-tests/build"
+    links = {str(home): "/fsx/nccl/current-cuda13-x86_64", str(tests): "/fsx/nccl-tests/current-cuda13-x86_64/bin"}
+    node()
+    checked = node(check=True, links=links)
+    assert checked["diff"] == [{"prepared": f"{path} -> {target}\n"} for path, target in links.items()]
+    assert not home.parent.exists()
+    assert node(links=links)["changed"]
+    assert {path: os.readlink(path) for path in links} == links
+    assert home.parent.stat().st_mode & 0o777 == 0o755
+    assert not node(links=links)["changed"]
+    # The image has another CUDA by now.
+    links = {path: target.replace("cuda13", "cuda12") for path, target in links.items()}
+    assert node(links=links)["changed"]
+    assert {path: os.readlink(path) for path in links} == links
+    assert [path.name for path in home.parent.iterdir()] == ["build"]
+
+
+def test_what_is_at_a_well_known_path_stays(node: Node) -> None:
+    own, folder, file = (node.top / name for name in ("own/build", "folder/build", "file"))
+    own.parent.mkdir()
+    own.symlink_to("/usr/local/nccl")
+    folder.mkdir(parents=True)
+    file.write_text("")
+    node()
+    assert not node(links={str(path): "/fsx/nccl/current" for path in (own, folder, file / "build")})["changed"]
+    assert os.readlink(own) == "/usr/local/nccl"
+    assert folder.is_dir()
