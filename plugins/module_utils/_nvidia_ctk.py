@@ -10,25 +10,28 @@ import shutil
 import tempfile
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_config as docker_config
-from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_engine as engine
-from ansible_collections.pcluster.postboot.plugins.module_utils import _packages, _run, _systemd
+from ansible_collections.pcluster.postboot.plugins.module_utils._docker import config as docker_config
+from ansible_collections.pcluster.postboot.plugins.module_utils._docker import engine
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
+from ansible_collections.pcluster.postboot.plugins.module_utils._packages import plan
+from ansible_collections.pcluster.postboot.plugins.module_utils._systemd import systemctl, unit
 
 PROGRAM = "nvidia-ctk"
 SECONDS: float = 120  # within which a program has to end
 REFRESH = ("nvidia-cdi-refresh.service", "nvidia-cdi-refresh.path")
+HOOKS = ("/usr/bin/nvidia-container-runtime-hook", "/usr/bin/nvidia-cdi-hook")
 _MODE = re.compile(r'^\s*mode\s*=\s*"([^"]*)"', re.MULTILINE)
 _SECTION = re.compile(r"^\s*\[nvidia-container-runtime\]\s*$(.*?)(?=^\s*\[|\Z)", re.MULTILINE | re.DOTALL)
 
 
 class Request(NamedTuple):
-    """What is asked for; the module's documentation tells what each part means."""
+    """The module's options."""
 
     docker: bool = True
     daemon_config: str = "/etc/docker/daemon.json"
-    daemon_settings: dict[str, Any] | None = None
+    daemon_settings: dict[str, Any] = {}
     set_as_default: bool = False
     cdi: bool = True
     restart: str = "auto"
@@ -75,10 +78,6 @@ def devices() -> list[str]:
     return sorted(names, key=lambda name: [int(part) for part in re.findall(r"\d+", name.rpartition("=")[2])])
 
 
-def _diff(path: str, before: str, after: str) -> dict[str, str]:
-    return {"before_header": path, "after_header": path, "before": before, "after": after}
-
-
 def mode_of(text: str) -> str:
     """Return the mode that a config.toml gives nvidia-container-runtime; auto where it gives none."""
     section = _SECTION.search(text)
@@ -88,25 +87,21 @@ def mode_of(text: str) -> str:
 
 def _set_mode(request: Request) -> list[dict[str, str]]:
     path = request.runtime_config
-    try:
-        with open(path, encoding="utf-8") as stream:
-            text = stream.read()
-    except FileNotFoundError:
-        text = ""
+    text = files.read(path) or ""
     if mode_of(text) == request.mode:
         return []
-    # It takes an absent file for its defaults.
+    # nvidia-ctk begins with its defaults if the file is absent.
     after = _ctk("config", f"--config-file={path}", "--set", f"nvidia-container-runtime.mode={request.mode}")
     if mode_of(after) != request.mode:
         raise Problem(f"{PROGRAM} did not take the mode {request.mode!r}; see nvidia_container_toolkit_mode")
     if not request.check:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        _run.write_atomically(path, after, 0o644)
-    return [_diff(path, text, after)]
+        files.write(path, after)
+    return [files.diff(path, text, after)]
 
 
 def _configured(request: Request, text: str) -> dict[str, Any]:
-    """Let nvidia-ctk edit a copy of daemon.json, and return what is in it then."""
+    """Have nvidia-ctk edit a copy of daemon.json, and return the copy's content."""
     flags = (["--nvidia-set-as-default"] if request.set_as_default else []) + (["--cdi.enabled"] if request.cdi else [])
     with tempfile.TemporaryDirectory(prefix="postboot-ctk-") as folder:
         copy = os.path.join(folder, "daemon.json")
@@ -122,30 +117,42 @@ def _set_docker(request: Request, dockerd: str) -> list[dict[str, str]]:
     text, there = docker_config.read(path)
     # Merged, because nvidia-ctk replaces `features` as a whole. What the user set explicitly has the last word.
     after = docker_config.merged(there, _configured(request, text))
-    after = docker_config.merged(after, request.daemon_settings or {})
+    after = docker_config.merged(after, request.daemon_settings)
     if after == there:
         return []
     docker_config.validate(dockerd, after, path)
     if not request.check:
         docker_config.write(path, docker_config.text_of(after))
-    return [_diff(path, text, docker_config.text_of(after))]
+    return [files.diff(path, text, docker_config.text_of(after))]
 
 
 def _refresh(request: Request) -> tuple[list[dict[str, str]], list[str], bool]:
-    """Have CDI files made now, at each boot and after each change of the driver; say whether the toolkit can."""
+    """Start the units that make CDI files, now, at each boot and for each driver; say whether the toolkit has them."""
     diff: list[dict[str, str]] = []
     actions: list[str] = []
     for name in REFRESH:
-        if _systemd.status_of(name).get("LoadState") in (None, "not-found"):
+        if systemctl.status_of(name).get("LoadState") in (None, "not-found"):
             return diff, actions, False
         # Without a GPU its condition is never met.
         state = "started" if request.gpus or name.endswith(".path") else "present"
-        outcome = _systemd.apply(
-            _systemd.Request(name=name, state=state, enabled=True, wait_seconds=120, check=request.check)
-        )
+        outcome = unit.apply(unit.Request(name=name, state=state, enabled=True, wait_seconds=120, check=request.check))
         diff += outcome.diff
         actions += outcome.actions
     return diff, actions, True
+
+
+def _run_docker(request: Request, hold: bool) -> tuple[list[dict[str, str]], list[str]]:
+    """Have Docker run, restarted if its configuration or NVIDIA's hooks are newer."""
+    outcome = unit.apply(
+        unit.Request(
+            name="docker.service",
+            state="present" if hold else "started",
+            restart_on=(request.daemon_config, *HOOKS),
+            wait_seconds=60,
+            check=request.check,
+        )
+    )
+    return outcome.diff, outcome.actions
 
 
 def _offered(request: Request, renews: bool) -> tuple[list[str], bool]:
@@ -158,15 +165,14 @@ def _offered(request: Request, renews: bool) -> tuple[list[str], bool]:
         run(argv, SECONDS, hint=look)
         found = devices()
         if not found:
-            raise _systemd.UnitError(
+            raise unit.UnitError(
                 f"'{PROGRAM} cdi list' offers no GPU, but this node has {request.gpus}; {look}",
-                _systemd.journal_of(REFRESH[0]),
+                systemctl.journal_of(REFRESH[0]),
             )
     return found, True
 
 
 def apply(request: Request) -> Outcome:
-    """Do it."""
     dockerd = engine.program() if request.docker else None
     if not shutil.which(PROGRAM):
         if request.check:  # a task before this one would have brought it
@@ -183,6 +189,9 @@ def apply(request: Request) -> Outcome:
         now = engine.running()
         hold = engine.may_restart(request.restart, now, settings.get("live-restore") is True, settings.get("data-root"))
         stale = bool(changes and now) or engine.outdated(now, [request.daemon_config])
+        restarted, done = _run_docker(request, bool(hold))
+        diff += restarted
+        actions += done
     warnings = (
         [f"Docker was not restarted, so it does not use {request.daemon_config} yet: {hold}"] if hold and stale else []
     )
@@ -193,7 +202,7 @@ def apply(request: Request) -> Outcome:
             "nvidia_container_toolkit_version to have a newer one"
         )
     summary = f"NVIDIA Container Toolkit {own}, {len(found)} CDI device{'' if len(found) == 1 else 's'}"
-    if own[0].isdigit() and not _packages.at_least(own, request.minimum_version):
+    if own[0].isdigit() and not plan.at_least(own, request.minimum_version):
         summary += (
             f"; it has {request.flaw}, which {request.minimum_version} mends: see nvidia_container_toolkit_version"
         )

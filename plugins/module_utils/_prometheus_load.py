@@ -8,14 +8,14 @@ The nodes are all that Slurm's configuration has, with power or without: a clust
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections import Counter
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _efa, _slurm_nodes
+from ansible_collections.pcluster.postboot.plugins.module_utils._efa import devices
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
-from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm import nodes as slurm_nodes
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.ask import scontrol
 
 # Series of a node by what it has, with the exporters as their roles set them up; tests/bench/metrics.py counts them.
 OF_A_NODE = 640
@@ -49,7 +49,7 @@ class Kind(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What the module's documentation tells."""
+    """The module's result."""
 
     nodes: int
     series: int
@@ -63,24 +63,23 @@ def efa_devices(features: list[str]) -> int:
     """Return how many EFA devices a node has, by what ParallelCluster names among its features."""
     if "efa" not in features:
         return 0
-    return next((_efa.DEVICES[word] for word in features if word in _efa.DEVICES), 1)
+    return next((devices.DEVICES[word] for word in features if word in devices.DEVICES), 1)
 
 
 def parse(text: str) -> Counter[Kind]:
     """Return how many nodes of each kind `scontrol -o show nodes` names."""
     kinds: Counter[Kind] = Counter()
-    for fields in _slurm_nodes.nodes(text, "CPUTot", "AvailableFeatures", "Gres"):
-        cpus, gpus = fields.get("CPUTot", ""), _slurm_nodes.gpus_of(fields.get("Gres", ""))
+    for fields in slurm_nodes.nodes(text, "CPUTot", "AvailableFeatures", "Gres"):
+        cpus, gpus = fields.get("CPUTot", ""), slurm_nodes.gpus_of(fields.get("Gres", ""))
         efa = efa_devices(fields.get("AvailableFeatures", "").split(","))
         kinds[Kind(int(cpus) if cpus.isdigit() else 1, gpus, efa)] += 1
     return kinds
 
 
 def ask(prefix: str, seconds: float) -> tuple[str, str]:
-    """Return what scontrol says of all nodes, and why that is nothing."""
-    program = os.path.join(prefix, "bin/scontrol")
+    """Return scontrol's answer on all nodes, or an error."""
     try:
-        return run([program, "-a", "-o", "show", "nodes"], seconds).output(), ""
+        return scontrol(prefix, "-a", "-o", "show", "nodes", seconds=seconds).output(), ""
     except Problem as error:
         return "", str(error)
 
@@ -96,7 +95,7 @@ def memory_of(path: str = "/proc/meminfo") -> int:
 
 
 def find(prefix: str, timeout: float, agent: bool = False, memory: int | None = None) -> Outcome:
-    """Return what the cluster's nodes may bring to this node's Prometheus."""
+    """Return the load that the cluster's nodes may put on this node's Prometheus."""
     text, reason = ask(prefix, timeout)
     kinds = parse(text)
     nodes = sum(kinds.values())

@@ -6,36 +6,22 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: prometheus_load_info
-short_description: Find out whether this node can hold the metrics of all nodes
-version_added: 0.1.0
-description:
-  - Asks C(scontrol) for all nodes that the cluster's configuration has, with power or without, and works out how many
-    series their exporters bring, by their CPUs, GPUs and EFA devices.
-  - Where these take more than a quarter of this node's memory, RV(summary) says so, and what to do.
+short_description: Estimate whether this node can hold the metrics of all nodes
+description: Asks C(scontrol) for all nodes, with power or without, and estimates the series of their exporters by CPUs,
+  GPUs and EFA devices.
 options:
-  prefix:
-    description: Where Slurm is installed.
-    type: path
-    default: /opt/slurm
   agent:
-    description: Whether the Prometheus is an agent, which keeps no samples.
+    description: Whether Prometheus runs as an agent, which keeps no samples.
     type: bool
     default: false
-  timeout:
-    description: Seconds that Slurm has to answer.
-    type: float
-    default: 10
-extends_documentation_fragment:
-  - pcluster.postboot.attributes
-  - pcluster.postboot.attributes.linux
 attributes:
   diff_mode:
     support: N/A
-    details: Nothing is changed.
-author:
-  - The pcluster.postboot contributors (@pcluster)
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.internal
+  - pcluster.postboot.attributes.slurm
 """
 
 EXAMPLES = r"""
@@ -45,38 +31,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-nodes:
-  description: How many nodes the cluster may have.
-  type: int
-  returned: success
-  sample: 1024
-series:
-  description: How many series they may bring at once, without those that jobs begin.
-  type: int
-  returned: success
-  sample: 3989504
-bytes:
-  description: How much memory Prometheus needs for these.
-  type: int
-  returned: success
-  sample: 11968512000
-memory:
-  description: How much memory this node has.
-  type: int
-  returned: success
-  sample: 16000000000
-reason:
-  description: Why no node is known; empty otherwise.
-  type: str
-  returned: success
-  sample: /opt/slurm/bin/scontrol gave no answer within 10 s
 summary:
   description: That this node is too small, and what to do.
   type: str
   returned: when the series take more than a quarter of this node's memory
-  sample: >-
-    1,024 nodes may bring 4.0 million series, which take 12.0 GB of this node's 16.0 GB: take a head node with 48 GB or
-    more, or drop series (metric_relabel_configs of prometheus_jobs); amp-only takes a third less
 """
 
 from typing import Any
@@ -88,12 +46,10 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host.module imp
 
 
 def work(module: AnsibleModule) -> dict[str, Any]:
-    """Do what is asked for, and return the result."""
     return _prometheus_load.as_result(_prometheus_load.find(**module.params))
 
 
 def main() -> None:
-    """Run the module."""
     serve(
         {
             "prefix": {"type": "path", "default": "/opt/slurm"},

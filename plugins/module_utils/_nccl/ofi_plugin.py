@@ -15,17 +15,17 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import
 
 LIBRARY = "libnccl-net.so"
 TIMEOUT = 60
-# It logs that it is being initialized, with its version.
+# The plugin has this log message, with its version, in its file.
 _VERSION = re.compile(rb"Initializing aws-ofi-nccl ([0-9][\w.+~-]*)")
 _LOAD = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], mode=os.RTLD_NOW)"
 
 
 class Request(NamedTuple):
-    """What is asked for; the module's documentation tells what each part means."""
+    """The module's options."""
 
-    bundled: str
     minimum: str
     published: str
+    bundled: str = "/opt/amazon/ofi-nccl"
     build: str = "auto"
     builder: bool = False
     buildable: bool = True
@@ -33,7 +33,7 @@ class Request(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What was found; the module's documentation tells what each part means."""
+    """The module's result."""
 
     needed: bool
     why: str
@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
 
 
 def library_in(home: str) -> str:
-    """Return the plugin below a directory, where deb and rpm packages and a build of its own put it; or nothing."""
+    """Return the path of the plugin below a directory, where deb, rpm or a build puts it; empty for none."""
     for within in ("lib", "lib64", f"lib/{os.uname().machine}-linux-gnu"):
         path = os.path.join(home, within, LIBRARY)
         if os.path.isfile(path):
@@ -55,7 +55,7 @@ def library_in(home: str) -> str:
 
 
 def version_of(library: str) -> str:
-    """Return the version that a plugin carries in it; empty where it does not tell."""
+    """Return the version in a plugin's file; empty for none."""
     try:
         with open(library, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
             found = _VERSION.search(content)
@@ -65,7 +65,7 @@ def version_of(library: str) -> str:
 
 
 def refusal(library: str, libraries: tuple[str, ...] = ()) -> str:
-    """Return why a process that looks into these folders too can not load a library with all that it needs."""
+    """Return why a process cannot load a library, with these folders in LD_LIBRARY_PATH; empty if it can."""
     folders = ":".join(folder for folder in (os.environ.get("LD_LIBRARY_PATH", ""), *libraries) if folder)
     try:
         said = run([sys.executable, "-I", "-c", _LOAD, library], TIMEOUT, environment={"LD_LIBRARY_PATH": folders})
@@ -75,7 +75,7 @@ def refusal(library: str, libraries: tuple[str, ...] = ()) -> str:
 
 
 def older(version: str, minimum: str) -> bool:
-    """Say whether a version is older than another. One that nobody knows is."""
+    """Say whether a version is older than another. An unknown version is."""
 
     def numbers(text: str) -> list[int]:
         return [int(number) for number in re.findall(r"\d+", re.split(r"[^\d.]", text)[0])]
@@ -84,7 +84,7 @@ def older(version: str, minimum: str) -> bool:
 
 
 def _bundled(request: Request) -> tuple[str, str, str]:
-    """Return the directory and version of the EFA installer's own, and why it will not do."""
+    """Return the directory and version of the EFA installer's plugin, and why it does not fit."""
     library = library_in(request.bundled)
     if not library:
         return "", "", f"there is no {LIBRARY} in {request.bundled}"
@@ -97,12 +97,12 @@ def _bundled(request: Request) -> tuple[str, str, str]:
 
 
 def _make_do(request: Request, why: str) -> Outcome:
-    """Keep what there is where nothing better can be had. It is no reason to stop a node."""
+    """Keep the EFA installer's plugin, however old, because none can be built. A node is not stopped for that."""
     library = library_in(request.bundled)
     loads = bool(library) and not refusal(library, request.libraries)
     directory, version = (os.path.dirname(library), version_of(library)) if loads else ("", "")
     kept = f"aws-ofi-nccl {version or 'of an unknown version'} of the EFA installer" if loads else "no plugin for NCCL"
-    warning = f"{why}: {kept} it is, since aws_ofi_nccl_sha256 is not set; set it, and a newer one is built"
+    warning = f"{why}; {kept} is kept, because aws_ofi_nccl_sha256, without which no newer plugin is built, is not set"
     return Outcome(False, why, "bundled" if loads else "", directory, version, kept, [warning])
 
 
@@ -127,7 +127,7 @@ def look(request: Request) -> Outcome:
         return Outcome(True, why, "", "", "", "", [])
     if not library:
         warning = (
-            f"{why}, and there is none in {request.published} yet: NCCL goes over sockets here; "
+            f"{why}, and there is none in {request.published} yet: NCCL uses sockets on this node; "
             "run the playbook on the node that builds, with aws_ofi_nccl_enabled and aws_ofi_nccl_build: always"
         )
         told = "no plugin for NCCL yet: the node that builds has to provide it"

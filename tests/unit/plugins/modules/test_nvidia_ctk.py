@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _docker_engine, _nvidia_ctk, _systemd
+from ansible_collections.pcluster.postboot.plugins.module_utils import _nvidia_ctk
+from ansible_collections.pcluster.postboot.plugins.module_utils._docker import engine
+from ansible_collections.pcluster.postboot.plugins.module_utils._systemd import systemctl, unit
 from ansible_collections.pcluster.postboot.plugins.modules import nvidia_ctk
-
-Run = Callable[..., dict[str, Any]]
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
 # As upstream's: the runtime is replaced, the rest of `runtimes` is kept, and `features` is lost but for cdi.
 CTK = """#!/usr/bin/env python3
@@ -45,9 +45,7 @@ RUNTIME = {"nvidia": {"args": [], "path": "nvidia-container-runtime"}}
 
 
 class Node:
-    """A GPU node below a folder."""
-
-    def __init__(self, top: Path, run: Run) -> None:
+    def __init__(self, top: Path, run: lab.Run) -> None:
         self.top, self.run = top, run
         self.file = top / "docker/daemon.json"
         self.toml = top / "runtime/config.toml"
@@ -61,11 +59,10 @@ class Node:
         (top / "cdi").write_text((top / "fresh").read_text())
         self.actions: list[str] = []
         self.units = True
-        self.asked: list[_systemd.Request] = []
+        self.asked: list[unit.Request] = []
 
     def program(self, name: str, text: str) -> None:
-        (self.top / "bin" / name).write_text(text)
-        (self.top / "bin" / name).chmod(0o755)
+        lab.program(self.top / "bin" / name, text)
 
     def says(self, config: Any) -> None:
         self.file.parent.mkdir(exist_ok=True)
@@ -80,18 +77,18 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) -> Node:
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: lab.Run) -> Node:
     made = Node(tmp_path, run_module)
 
-    def apply(request: _systemd.Request) -> _systemd.Outcome:
+    def apply(request: unit.Request) -> unit.Outcome:
         made.asked.append(request)
-        return _systemd.Outcome(list(made.actions), [], {}, [])
+        return unit.Outcome(list(made.actions), [], {}, [])
 
-    monkeypatch.setattr(_systemd, "apply", apply)
-    monkeypatch.setattr(_systemd, "status_of", lambda _name: {"LoadState": "loaded" if made.units else "not-found"})
-    monkeypatch.setattr(_systemd, "journal_of", lambda _name: ["nvidia-smi has failed"])
-    monkeypatch.setattr(_docker_engine, "PROGRAMS", (str(tmp_path / "bin/dockerd"),))
-    monkeypatch.setattr(_docker_engine, "running", lambda: None)
+    monkeypatch.setattr(unit, "apply", apply)
+    monkeypatch.setattr(systemctl, "status_of", lambda _name: {"LoadState": "loaded" if made.units else "not-found"})
+    monkeypatch.setattr(systemctl, "journal_of", lambda _name: ["nvidia-smi has failed"])
+    monkeypatch.setattr(engine, "PROGRAMS", (str(tmp_path / "bin/dockerd"),))
+    monkeypatch.setattr(engine, "running", lambda: None)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     return made
 
@@ -183,6 +180,19 @@ def test_cdi_files_are_kept_fresh(node: Node) -> None:
     assert node.asked[0].state == "present"
 
 
+def test_docker_runs_with_what_it_reads_when_it_starts(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node()
+    (docker,) = (asked for asked in node.asked if asked.name == "docker.service")
+    assert (docker.state, docker.restart_on) == ("started", (str(node.file), *_nvidia_ctk.HOOKS))
+    node.asked.clear()
+    monkeypatch.setattr(engine, "running", lambda: engine.Running(started=1.0, containers=2, live_restore=False))
+    assert node()["hold"]
+    assert [asked.state for asked in node.asked if asked.name == "docker.service"] == ["present"]
+    node.asked.clear()
+    node(docker=False)
+    assert not [asked for asked in node.asked if asked.name == "docker.service"]
+
+
 def test_cdi_files_that_were_removed_come_back(node: Node) -> None:
     node()
     (node.top / "cdi").unlink()
@@ -245,8 +255,8 @@ def test_a_program_that_hangs_is_one_line(node: Node, monkeypatch: pytest.Monkey
 
 
 def test_a_running_docker_that_may_not_be_restarted(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    running = _docker_engine.Running(started=1.0, containers=2, live_restore=False)
-    monkeypatch.setattr(_docker_engine, "running", lambda: running)
+    running = engine.Running(started=1.0, containers=2, live_restore=False)
+    monkeypatch.setattr(engine, "running", lambda: running)
     found = node()
     assert found["hold"]
     assert "2 containers run in it" in found["why_hold"]

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _prometheus_load, _slurm_nodes
+from ansible_collections.pcluster.postboot.plugins.module_utils import _prometheus_load
 from ansible_collections.pcluster.postboot.plugins.modules import prometheus_load_info
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
 KINDS = {
     "gpu-st-p5": (192, "static,p5.48xlarge,p5,efa,gpu", "gpu:h100:8(S:0-1)"),
@@ -37,11 +38,9 @@ def slurm(tmp_path: Path) -> Any:
     """slurm(text, status) makes a scontrol that prints a text, and returns its prefix."""
 
     def make(text: str, status: int = 0) -> Path:
-        (tmp_path / "bin").mkdir(exist_ok=True)
         (tmp_path / "said").write_text(text)
-        program = tmp_path / "bin/scontrol"
-        program.write_text(f'#!/bin/sh\n[ "$*" = "-a -o show nodes" ] || exit 9\ncat {tmp_path}/said\nexit {status}\n')
-        program.chmod(0o755)
+        script = f'[ "$*" = "-a -o show nodes" ] || exit 9\ncat {tmp_path}/said\nexit {status}\n'
+        lab.program(tmp_path / "bin/scontrol", f"#!/bin/sh\n{script}")
         return tmp_path
 
     return make
@@ -54,13 +53,6 @@ def test_every_kind_of_node_is_counted_by_what_it_has() -> None:
         {kind(192, 8, 32): 3, kind(96, 8, 4): 2, kind(96, 0, 1): 1, kind(4, 0, 0): 4}
     )
     assert kind(4, 0, 0).series < kind(96, 0, 1).series < kind(96, 8, 4).series < kind(192, 8, 32).series
-
-
-@pytest.mark.parametrize(
-    ("gres", "count"), [("gpu:h100:8(S:0-1),shard:8", 8), ("gpu:2", 2), ("gpu:a:1,gpu:b:2", 3), ("(null)", 0), ("", 0)]
-)
-def test_gpus_are_those_of_the_resource_list(gres: str, count: int) -> None:
-    assert _slurm_nodes.gpus_of(gres) == count
 
 
 def test_a_head_node_that_is_too_small_is_told(slurm: Any) -> None:
