@@ -93,15 +93,24 @@ ansible_facts:
         node_type:
           description: >-
             V(head), V(login) or V(compute), from C(cfn_node_type) (HeadNode, LoginNode, ComputeFleet) of cfnconfig,
-            else C(node_type) of C(dna.json).
+            else C(node_type) of C(dna.json). V(monitoring) on a machine outside of the clusters where
+            C(/etc/pcluster-postboot/node.json) has C(node_type) V(monitoring).
           type: str
           returned: always
         cluster:
-          description: Name of the cluster, from C(stack_name) of cfnconfig, else of C(dna.json).
+          description: >-
+            Name of the cluster, from C(stack_name) of cfnconfig, else of C(dna.json). On the monitoring instance
+            C(name) of C(node.json), V(monitoring) without one.
           type: str
           returned: always
         region:
-          description: AWS region, from C(cfn_region) of cfnconfig, else C(dna.json), else C(slurm_node_spec.json).
+          description: >-
+            AWS region, from C(cfn_region) of cfnconfig, else C(dna.json), else C(slurm_node_spec.json). On the
+            monitoring instance C(region) of C(node.json).
+          type: str
+          returned: always
+        vpc:
+          description: The VPC whose clusters the monitoring instance looks at, from C(vpc) of C(node.json).
           type: str
           returned: always
         scheduler:
@@ -237,6 +246,7 @@ ansible_facts:
         node_type: compute
         cluster: alpha
         region: us-east-2
+        vpc: null
         scheduler: slurm
         cluster_user: ubuntu
         node_name: gpu-st-p5-1
@@ -265,28 +275,39 @@ ansible_facts:
         problems: []
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _node, _node_storage
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts as node_facts
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import storage
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Return the facts of this node."""
+    params = module.params
+    if params["root"] == "/":
+        storage.wait_for_setup(node_facts.run_program)
+    try:
+        facts = node_facts.read_node_within(params["timeout"], params["root"], params["overrides"])
+    except (ValueError, RuntimeError) as error:
+        raise Problem(str(error)) from error
+    return {"ansible_facts": {"pcluster": facts}}
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
+    serve(
+        {
             "root": {"type": "path", "default": "/"},
             "overrides": {"type": "dict", "default": {}},
             "timeout": {"type": "int", "default": 10},
         },
-        supports_check_mode=True,
+        work,
+        alive=False,  # it comes before the lock is taken
     )
-    if module.params["root"] == "/":
-        _node_storage.wait_for_setup(_node.run_program)
-    try:
-        facts = _node.read_node_within(module.params["timeout"], module.params["root"], module.params["overrides"])
-    except (ValueError, OSError, RuntimeError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(changed=False, ansible_facts={"pcluster": facts})
 
 
 if __name__ == "__main__":

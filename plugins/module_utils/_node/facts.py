@@ -16,11 +16,9 @@ import socket
 import time
 from typing import Any
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _node_hardware as hardware
-from ansible_collections.pcluster.postboot.plugins.module_utils import _node_software as software
-from ansible_collections.pcluster.postboot.plugins.module_utils import _node_storage as storage
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
-from ansible_collections.pcluster.postboot.plugins.module_utils._node_tree import Tree
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import hardware, monitoring, software, storage
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.tree import Tree
 
 CFNCONFIG = "/etc/parallelcluster/cfnconfig"
 DNA = "/etc/chef/dna.json"
@@ -32,6 +30,7 @@ _NODE_TYPES = {
     "head": ("headnode", "head", "head_node", "master", "masterserver"),
     "login": ("loginnode", "login", "login_node", "loginnodes"),
     "compute": ("computefleet", "compute", "computenode", "compute_node"),
+    monitoring.MONITORING: (monitoring.MONITORING,),
 }
 _FAMILIES = {
     "debian": ("debian", "ubuntu"),
@@ -40,7 +39,7 @@ _FAMILIES = {
 
 
 def node_type(spelling: str) -> str:
-    """Return head, login or compute for any spelling: cfnconfig's, the EC2 tag's, the API's or our own."""
+    """Return head, login, compute or monitoring for any spelling: cfnconfig's, the EC2 tag's, the API's or our own."""
     for kind, spellings in _NODE_TYPES.items():
         if str(spelling).strip().lower() in spellings:
             return kind
@@ -132,6 +131,7 @@ def empty_facts() -> dict[str, Any]:
         "node_type": None,
         "cluster": None,
         "region": None,
+        "vpc": None,
         "scheduler": None,
         "cluster_user": None,
         "node_name": None,
@@ -266,6 +266,7 @@ def read_node(
     if text:
         facts["os"] = parse_os_release(text)
     cluster = _identity(tree, facts)
+    facts.update(monitoring.identity(tree, facts["is_parallelcluster"]))
     facts["architecture"] = hardware.architecture(tree)
     facts["go_architecture"] = hardware.GO_ARCHITECTURES.get(facts["architecture"] or "")
     # Mounts come before anything that may lie on one: a dead one is known, and left alone, from here on.
@@ -297,6 +298,7 @@ def merge(facts: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
     facts = _put_over(facts, empty_facts(), overrides, "")
     if "node_type" in overrides and facts["node_type"] is not None:
         facts["node_type"] = node_type(facts["node_type"])
+        facts.update(monitoring.overridden(facts))
     if "architecture" in overrides and "go_architecture" not in overrides:
         facts["go_architecture"] = hardware.GO_ARCHITECTURES.get(facts["architecture"])
     if facts["is_parallelcluster"]:

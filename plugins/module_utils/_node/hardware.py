@@ -8,7 +8,7 @@ import os
 import re
 from typing import Any
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._node_tree import Tree
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.tree import Tree
 
 _PCI = "/sys/bus/pci/devices"
 _INFINIBAND = "/sys/class/infiniband"

@@ -7,7 +7,8 @@ from __future__ import annotations
 import re
 from typing import Callable, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._node_tree import Tree
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.tree import Tree
+from ansible_collections.pcluster.postboot.plugins.module_utils._packages import records
 
 RECEIPTS = "/var/lib/pcluster-postboot/receipts"
 UNKNOWN = "unknown"
@@ -21,24 +22,28 @@ class _Component(NamedTuple):
 
 
 COMPONENTS = {
+    # begin components: written by scripts/render_role_docs.py
     "docker": _Component(("docker-ce", "docker.io", "docker", "moby-engine"), ("/usr/bin/dockerd",)),
-    "containerd": _Component(("containerd.io", "containerd"), ("/usr/bin/containerd",)),
     "nvidia_container_toolkit": _Component(("nvidia-container-toolkit",), ("/usr/bin/nvidia-ctk",)),
     "enroot": _Component(("enroot", "enroot-hardened"), ("/usr/bin/enroot", "/usr/local/bin/enroot")),
     "pyxis": _Component(
-        ("nvslurm-plugin-pyxis",), ("/usr/local/lib/slurm/spank_pyxis.so", "/opt/slurm/lib/slurm/spank_pyxis.so")
+        ("nvslurm-plugin-pyxis",),
+        ("/usr/local/lib/slurm/spank_pyxis.so", "/opt/slurm/lib/slurm/spank_pyxis.so"),
     ),
     "efa": _Component((), ("/opt/amazon/efa/bin/fi_info",)),
-    "nccl": _Component(("libnccl2", "libnccl")),
     "aws_ofi_nccl": _Component(
-        ("libnccl-ofi", "libnccl-ofi-ngc"), ("/opt/amazon/ofi-nccl", "/etc/ld.so.conf.d/100_ofinccl.conf")
+        ("libnccl-ofi", "libnccl-ofi-ngc"),
+        ("/opt/amazon/ofi-nccl", "/etc/ld.so.conf.d/100_ofinccl.conf"),
     ),
-    "nccl_tests": _Component(("nccl-tests",)),
+    "nccl": _Component(("libnccl2", "libnccl"), ()),
+    "nccl_tests": _Component(("nccl-tests",), ()),
     "dcgm": _Component(
-        ("datacenter-gpu-manager-4-core", "datacenter-gpu-manager"), ("/usr/bin/dcgmi", "/usr/local/bin/dcgmi")
+        ("datacenter-gpu-manager-4-core", "datacenter-gpu-manager"),
+        ("/usr/bin/dcgmi", "/usr/local/bin/dcgmi"),
     ),
     "dcgm_exporter": _Component(
-        ("datacenter-gpu-manager-exporter", "dcgm-exporter"), ("/usr/bin/dcgm-exporter", "/usr/local/bin/dcgm-exporter")
+        ("datacenter-gpu-manager-exporter", "dcgm-exporter"),
+        ("/usr/bin/dcgm-exporter", "/usr/local/bin/dcgm-exporter"),
     ),
     "node_exporter": _Component(
         ("prometheus-node-exporter", "node_exporter", "golang-github-prometheus-node-exporter"),
@@ -46,49 +51,23 @@ COMPONENTS = {
     ),
     "slurm_exporter": _Component(("prometheus-slurm-exporter",), ("/usr/local/bin/slurm_exporter",)),
     "prometheus": _Component(("prometheus", "golang-github-prometheus"), ("/usr/local/bin/prometheus",)),
+    "alertmanager": _Component(
+        ("prometheus-alertmanager", "golang-github-prometheus-alertmanager"),
+        ("/usr/local/bin/alertmanager",),
+    ),
     "grafana": _Component(("grafana", "grafana-enterprise"), ("/usr/sbin/grafana-server",)),
     "cloudwatch_agent": _Component(
-        ("amazon-cloudwatch-agent",), ("/opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent",)
+        ("amazon-cloudwatch-agent",),
+        ("/opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent",),
     ),
+    # end components
+    # What the AMI brings and no role installs.
+    "containerd": _Component(("containerd.io", "containerd"), ("/usr/bin/containerd",)),
     "ssm_agent": _Component(("amazon-ssm-agent",), ("/usr/bin/amazon-ssm-agent",)),
     "gdrcopy": _Component(("gdrcopy", "libgdrapi", "gdrdrv-dkms"), ("/usr/local/lib/libgdrapi.so",)),
     "lustre_client": _Component(("lustre-client", "lustre-client-utils", "lustre-utils"), ("/usr/sbin/mount.lustre",)),
     "cuda": _Component((), ("/usr/local/cuda/bin/nvcc",)),
 }
-
-
-def upstream(version: str) -> str:
-    """Return a Debian version without its epoch and revision."""
-    version = version.split(":", 1)[-1]
-    return version.rsplit("-", 1)[0] if "-" in version else version
-
-
-def dpkg_versions(status: bytes, names: set[str]) -> dict[str, str]:
-    """Return the upstream versions of the installed ones of some packages from the text of dpkg's status file."""
-    found = {}
-    status = b"\n" + status
-    for name in names:
-        mark = b"\nPackage: " + name.encode() + b"\n"
-        start = status.find(mark)
-        while start >= 0:
-            end = status.find(b"\n\n", start + 1)
-            stanza = status[start : end if end >= 0 else len(status)] + b"\n"
-            version = re.search(rb"\nVersion: *(\S+)", stanza)
-            if version and re.search(rb"\nStatus: \w+ ok installed\n", stanza):
-                found[name] = upstream(version[1].decode("utf-8", "replace"))
-                break
-            start = status.find(mark, start + 1)
-    return found
-
-
-def rpm_versions(names: set[str], run: Run) -> dict[str, str]:
-    """Return the versions of the installed ones of some packages, by one question to rpm."""
-    answer = run(["rpm", "-q", "--queryformat", "%{NAME}\\t%{VERSION}\\n", *sorted(names)]) or ""
-    return {
-        name: version
-        for name, separator, version in (line.partition("\t") for line in answer.splitlines())
-        if separator and name in names
-    }
 
 
 def _receipt(tree: Tree, name: str) -> str | None:
@@ -149,9 +128,9 @@ def read_components(tree: Tree, run: Run | None) -> dict[str, str | None]:
     packages: dict[str, str] = {}
     status = tree.read_bytes("/var/lib/dpkg/status")
     if status:
-        packages.update(dpkg_versions(status, names))
-    if run and (tree.is_dir("/usr/lib/sysimage/rpm") or tree.is_dir("/var/lib/rpm")) and not status:
-        packages.update(rpm_versions(names, run))
+        packages = records.dpkg_packages([status], names).installed
+    elif run and (tree.is_dir("/usr/lib/sysimage/rpm") or tree.is_dir("/var/lib/rpm")):
+        packages = records.rpm_packages(run(records.rpm_question(names)) or "", names).installed
     told = _from_files(tree)
     components: dict[str, str | None] = {}
     for name, component in COMPONENTS.items():

@@ -11,10 +11,14 @@ import signal
 import time
 from typing import Any, Callable
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._node_tree import Tree
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.tree import Tree
 
-# Types that count as shared storage in mounts.found; "efs" appears as nfs4.
-_NETWORK_TYPES = ("lustre", "nfs", "nfs4", "efs", "beegfs", "weka", "wekafs")
+MOUNTS = "/proc/self/mounts"
+# The file systems of a network, on which no overlay works, and so neither Docker nor Enroot; "efs" appears as nfs4.
+NETWORK_TYPES = (
+    *("lustre", "nfs", "nfs4", "efs", "cifs", "smb3", "beegfs", "weka", "wekafs", "gpfs", "ceph", "glusterfs"),
+    *("afs", "9p"),
+)
 _SCRATCH_PLACES = ("/opt/dlami/nvme", "/scratch", "/local_scratch")
 _TOUCH_SECONDS = 6.0
 # What sets up the disks of the instance store: ParallelCluster's unit, at every boot but the first, and the DLAMI's.
@@ -30,6 +34,34 @@ def parse_mounts(text: str) -> list[dict[str, str]]:
         if len(fields) >= 4:
             mounts.append({"path": fields[1], "type": fields[2], "source": fields[0], "options": fields[3]})
     return mounts
+
+
+def lies_on(path: str, point: str) -> bool:
+    """Tell whether a path is a folder or lies below it, by its name alone."""
+    return (path + "/").startswith(point.rstrip("/") + "/")
+
+
+def file_system(path: str, shared: dict[str, str]) -> tuple[str, str]:
+    """Return the mount point and the type of the file system on which a path lies, without touching the path.
+
+    A file system that the cluster shares is one even while it is not mounted.
+    """
+    for point, kind in shared.items():
+        if kind in NETWORK_TYPES and lies_on(path, point):
+            return point, kind
+    with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as stream:
+        mounts = parse_mounts(stream.read())
+    best = ("/", "")
+    for mount in mounts:
+        # Of several on one mount point the last is seen, and the real one lies over an automount's stand-in.
+        if lies_on(path, mount["path"]) and len(mount["path"]) >= len(best[0]):
+            best = (mount["path"], mount["type"])
+    return best
+
+
+def is_network(kind: str) -> bool:
+    """Tell whether a type of file system is one over which no overlay can be laid."""
+    return kind in (*NETWORK_TYPES, "autofs") or kind.startswith("fuse.")
 
 
 def words(value: Any) -> list[str]:
@@ -137,9 +169,9 @@ def read_mounts(tree: Tree, wanted: list[dict[str, str | None]], seconds: float 
         for path in touch(paths, seconds):
             tree.dead.append(path)
             tree.problem(f"{path} did not answer within {seconds:g} s: its file system is dead or cannot be reached")
-    everything = parse_mounts(tree.read("/proc/self/mounts", required=True) or "")
+    everything = parse_mounts(tree.read(MOUNTS, required=True) or "")
     real = {mount["path"]: mount for mount in everything if mount["type"] != "autofs"}
-    found = [mount for path, mount in real.items() if path in paths or mount["type"] in _NETWORK_TYPES]
+    found = [mount for path, mount in real.items() if path in paths or mount["type"] in NETWORK_TYPES]
     missing = [path for path in paths if path not in real or path in tree.dead]
     return {"wanted": wanted, "found": sorted(found, key=lambda mount: mount["path"]), "missing": missing}
 
@@ -157,8 +189,8 @@ def wait_for_setup(run: Callable[[list[str]], str | None], seconds: float = _SET
 
 def scratch(tree: Tree, named: list[str | None]) -> str | None:
     """Return the first scratch folder that is the mount of a local file system."""
-    text = tree.read("/proc/self/mounts") or ""
-    local = {mount["path"] for mount in parse_mounts(text) if mount["type"] not in (*_NETWORK_TYPES, "autofs")}
+    text = tree.read(MOUNTS) or ""
+    local = {mount["path"] for mount in parse_mounts(text) if mount["type"] not in (*NETWORK_TYPES, "autofs")}
     for path in (*named, *_SCRATCH_PLACES):
         if path and _absolute(path) in local:
             return _absolute(path)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _node, _node_storage
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts as _node
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import storage
 from ansible_collections.pcluster.postboot.plugins.modules import node_facts
 
 
@@ -48,7 +49,7 @@ def test_arguments_are_documented():
 
 def test_this_machine(run_module, monkeypatch):
     asked = []
-    monkeypatch.setattr(_node_storage, "wait_for_setup", asked.append)
+    monkeypatch.setattr(storage, "wait_for_setup", asked.append)
     facts = run_module(node_facts)["ansible_facts"]["pcluster"]
     assert asked == [_node.run_program]
     assert set(facts) == set(_node.empty_facts())
