@@ -6,40 +6,32 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: pyxis_plugstack
 short_description: Have Slurm load Pyxis in every job
-version_added: 0.1.0
 description:
-  - Writes C(etc/plugstack.conf.d/pyxis.conf) below the prefix of Slurm, and lets C(etc/plugstack.conf) include it. It
-    is for the head node, as all nodes share that folder.
-  - The entry is V(required), because Slurm discards what an optional plugin reports, and would run a job on the host
-    whose container did not start. So it is written only once Slurm has loaded the plugin with just these options, and
-    taken away again where an ordinary user's C(srun) does not show C(--container-image) afterwards.
-  - Files are made outside of C(plugstack.conf.d) and appear there by a rename, since Slurm loads whatever lies there.
-  - A file there that stops every job fails the task before anything is written. Any other is named in a warning.
-  - A running slurmctld is reconfigured after a change, which reaches every slurmd; also by the next run, where this
-    one is killed before.
+  - Writes C(<prefix>/etc/plugstack.conf.d/pyxis.conf), which all nodes share, by a rename from outside of that
+    directory, and includes it in C(plugstack.conf).
+  - The entry is V(required), because a job would run outside of its container if an optional plugin failed. It is
+    written only if Slurm loads the plugin with these options, and removed again if C(srun) of an ordinary user does not
+    show C(--container-image).
+  - Another file there that stops every job fails the task before any change.
+  - slurmctld is reconfigured if it is older than the entry. Check mode does not load a plugin that is not there yet.
 options:
-  prefix:
-    description: Where Slurm is installed.
-    type: path
-    required: true
   plugin:
-    description: The C(spank_pyxis.so).
+    description: Path of the C(spank_pyxis.so).
     type: path
     required: true
   version:
-    description: Its version, which decides on the options that are written. Empty where it is not known.
+    description: Version of the plugin, which decides which options are written; empty if unknown.
     type: str
     default: ""
   options:
-    description: Its options. One that this version does not know is left out, with a warning; one of V(null) too.
+    description: Options of the plugin. V(null), and with a warning an option that the version does not know, is left
+      out.
     type: dict
     default: {}
   others:
-    description:
-      - Patterns of file names in C(plugstack.conf.d) that are meant to be there, so that no warning names them.
+    description: Patterns of file names in C(plugstack.conf.d) that no warning names.
     type: list
     elements: str
     default: []
@@ -49,12 +41,8 @@ options:
     default: false
 extends_documentation_fragment:
   - pcluster.postboot.attributes
-  - pcluster.postboot.attributes.linux
-attributes:
-  check_mode:
-    details: A plugin that is not there yet is not loaded.
-author:
-  - The pcluster.postboot contributors (@pcluster)
+  - pcluster.postboot.attributes.internal
+  - pcluster.postboot.attributes.prefix
 """
 
 EXAMPLES = r"""
@@ -74,12 +62,6 @@ actions:
   type: list
   elements: str
   returned: success
-  sample: [wrote, reconfigured]
-entry:
-  description: The file that loads Pyxis.
-  type: str
-  returned: success
-  sample: /opt/slurm/etc/plugstack.conf.d/pyxis.conf
 """
 
 import os
@@ -87,34 +69,22 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _pyxis_plugstack, _run
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import arguments, frozen, serve
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._pyxis import plugstack
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Have Pyxis in the plugstack, and return what was done."""
+    os.umask(0o022)  # every node and every user reads what is made here
+    try:
+        return plugstack.apply(plugstack.Request(check=module.check_mode, **frozen(module.params)))._asdict()
+    except OSError as error:
+        raise Problem(f"plugstack below {module.params['prefix']}: {error}") from error
 
 
 def main() -> None:
-    """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "prefix": {"type": "path", "required": True},
-            "plugin": {"type": "path", "required": True},
-            "version": {"type": "str", "default": ""},
-            "options": {"type": "dict", "default": {}},
-            "others": {"type": "list", "elements": "str", "default": []},
-            "prune": {"type": "bool", "default": False},
-        },
-        supports_check_mode=True,
-    )
-    given: dict[str, Any] = {**module.params, "others": tuple(module.params["others"])}
-    os.umask(0o022)  # every node and every user reads what is made here
-    _run.heartbeat()
-    try:
-        outcome = _pyxis_plugstack.apply(_pyxis_plugstack.Request(check=module.check_mode, **given))
-    except _pyxis_plugstack.PlugstackError as error:
-        module.fail_json(msg=str(error))
-    except OSError as error:
-        module.fail_json(msg=f"plugstack below {given['prefix']}: {error}")
-    for warning in outcome.warnings:
-        module.warn(warning)
-    module.exit_json(changed=bool(outcome.actions), actions=outcome.actions, entry=outcome.entry, diff=outcome.diff)
+    serve(arguments(plugstack.Request, paths=("prefix", "plugin")), work)
 
 
 if __name__ == "__main__":

@@ -164,7 +164,7 @@ def entry_refusal(prefix: str) -> str:
 
 
 def withdraw(prefix: str) -> str:
-    """Take the entry away when what it names does not load, or every job would fail; return why it went."""
+    """Remove an entry whose plugin does not load, because every job would fail; return why."""
     why = entry_refusal(prefix)
     if why:
         os.makedirs(store(prefix), mode=0o755, exist_ok=True)
@@ -173,7 +173,7 @@ def withdraw(prefix: str) -> str:
 
 
 def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Be the program that runs before slurmctld starts. It never fails: Slurm has to start in any case."""
+    """Run before slurmctld starts. The program never fails, because Slurm has to start in any case."""
     parser = argparse.ArgumentParser(description="Withdraw Pyxis from Slurm's plugstack where it does not load.")
     parser.add_argument("prefix", help="where Slurm is installed, such as /opt/slurm")
     prefix = parser.parse_args(arguments).prefix

@@ -8,18 +8,19 @@ its own image holds. A directory appears there by a rename, with a manifest that
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import shutil
 import stat
-import subprocess
 import tempfile
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _pyxis_load as load
-from ansible_collections.pcluster.postboot.plugins.module_utils._pyxis_plugstack import knows
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
+from ansible_collections.pcluster.postboot.plugins.module_utils._pyxis import load
+from ansible_collections.pcluster.postboot.plugins.module_utils._pyxis.plugstack import knows
 
 MANIFEST = "manifest.json"
 BUILD_TIMEOUT = 600
@@ -27,16 +28,8 @@ PROGRAMS = ("make", "gcc")
 _NEW, _OLD, _BUILD = ".new-", ".old-", "postboot-pyxis-"
 
 
-class PluginError(Exception):
-    """What is wrong, on one line."""
-
-    def __init__(self, message: str, log: list[str] | None = None) -> None:
-        super().__init__(" ".join(message.split()))
-        self.log = log or []
-
-
 class Request(NamedTuple):
-    """What is asked for; the module's documentation tells what each part means."""
+    """The module's options."""
 
     prefix: str
     slurm_version: str
@@ -58,7 +51,7 @@ class Found(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What was found or done; the module's documentation tells what each part means."""
+    """The module's result."""
 
     changed: bool
     due: bool
@@ -71,18 +64,12 @@ class Outcome(NamedTuple):
     diff: list[dict[str, str]]
 
 
-def digest(path: str) -> str:
-    """Return a file's sha256."""
-    with open(path, "rb") as stream:
-        return hashlib.sha256(stream.read()).hexdigest()
-
-
 def manifest_of(folder: str) -> dict[str, Any]:
     """Return the manifest of a published directory; nothing where it is not complete."""
     try:
         with open(os.path.join(folder, MANIFEST), encoding="utf-8") as stream:
             found = json.load(stream)
-        whole = isinstance(found, dict) and found.get("sha256") == digest(os.path.join(folder, load.PLUGIN))
+        whole = isinstance(found, dict) and found.get("sha256") == files.sha256_of(os.path.join(folder, load.PLUGIN))
     except (OSError, ValueError):
         return {}
     return found if whole else {}
@@ -91,14 +78,14 @@ def manifest_of(folder: str) -> dict[str, Any]:
 def _require_slurm(request: Request) -> None:
     srun = os.path.join(request.prefix, "bin/srun")
     if not os.path.exists(srun):
-        raise PluginError(f"{srun} is not there; needed is an installed Slurm, whose prefix is {request.prefix}")
+        raise Problem(f"{srun} is not there; needed is an installed Slurm, whose prefix is {request.prefix}")
     if not re.fullmatch(r"\d+(\.\w+)+", request.slurm_version):
-        raise PluginError(
+        raise Problem(
             f"the version of the Slurm in {request.prefix} is {request.slurm_version or 'unknown'}; "
             "set slurm.version in common_node_overrides"
         )
     if not re.fullmatch(r"[\w.+~-]+", request.version, re.ASCII) or request.version.startswith("."):
-        raise PluginError(f"pyxis_version is {request.version!r}; needed is a version such as 0.24.0")
+        raise Problem(f"pyxis_version is {request.version!r}; needed is a version such as 0.24.0")
 
 
 def _home(request: Request, version: str, kind: str = "") -> str:
@@ -106,7 +93,7 @@ def _home(request: Request, version: str, kind: str = "") -> str:
 
 
 def _own(request: Request) -> tuple[Found | None, str]:
-    """Return the build of the version that is asked for, or why it can not be used."""
+    """Return the existing build of the wanted version, or why it cannot be used."""
     folder = _home(request, request.version)
     if not os.path.isdir(folder):
         return None, f"Pyxis {request.version} was not built for Slurm {request.slurm_version} yet"
@@ -125,7 +112,7 @@ def _built(request: Request) -> Found:
 
 
 def _shipped(request: Request) -> tuple[Found | None, list[str]]:
-    """Return what the image brought, if it loads, and why not for each that does not."""
+    """Return the image's plugin that loads, and the reasons for those that do not."""
     reasons = []
     for place in request.places:
         if not os.path.isfile(place):
@@ -140,14 +127,14 @@ def _shipped(request: Request) -> tuple[Found | None, list[str]]:
             return Found(place, version, summary), reasons
         # Only this node is known to have it there, and a plugin that is required and missing stops every job of a node.
         # Another build of the same version gets a folder of its own: one that may be in use is never replaced.
-        folder = _home(request, version, f"-ami-{digest(place)[:8]}")
+        folder = _home(request, version, f"-ami-{files.sha256_of(place)[:8]}")
         whole = bool(manifest_of(folder))
         return Found(os.path.join(folder, load.PLUGIN), version, summary, "" if whole else place), reasons
     return None, reasons
 
 
 def _sweep(request: Request) -> None:
-    """Remove what a killed run has left."""
+    """Remove the folders of killed runs."""
     for top, marks in ((load.store(request.prefix), (_NEW, _OLD)), (tempfile.gettempdir(), (_BUILD,))):
         for name in os.listdir(top) if os.path.isdir(top) else ():
             path = os.path.join(top, name)
@@ -175,36 +162,26 @@ def _publish(request: Request, plugin: str, found: Found, origin: str) -> None:
     if why:
         shutil.rmtree(new)
         why = why.replace(target, load.PLUGIN)
-        raise PluginError(
+        raise Problem(
             f"{origin} gave a {load.PLUGIN} that does not load in the Slurm of {request.prefix}: {why}; needed are the "
             f"headers of that Slurm in {request.prefix}/include, and a pyxis_version that supports it"
         )
     says = load.version_of(target)
     if says and says != found.version:
         shutil.rmtree(new)
-        raise PluginError(
+        raise Problem(
             f"{origin} is Pyxis {says}; set pyxis_version to that, or pyxis_sha256 to that of {found.version}"
         )
-    manifest = {"pyxis": found.version, "slurm": request.slurm_version, "origin": origin, "sha256": digest(target)}
-    with open(os.path.join(new, MANIFEST), "w", encoding="utf-8") as stream:
-        json.dump(manifest, stream, indent=2)
-        stream.write("\n")
-        os.fchmod(stream.fileno(), 0o644)
-    for path in (target, os.path.join(new, MANIFEST), new):
-        _sync(path)
+    facts = {"pyxis": found.version, "slurm": request.slurm_version, "origin": origin}
+    manifest = {**facts, "sha256": files.sha256_of(target)}
+    files.write(os.path.join(new, MANIFEST), json.dumps(manifest, indent=2) + "\n")
+    for path in (target, new):
+        files.sync(path)
     if os.path.isdir(folder):
         os.rename(folder, old)
     os.rename(new, folder)
     if os.path.isdir(old):
         shutil.rmtree(old)
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def missing_programs() -> list[str]:
@@ -215,53 +192,33 @@ def missing_programs() -> list[str]:
 def _build(request: Request, source: str, folder: str) -> str:
     """Build the source in a folder of this node's own disk; return the plugin."""
     if missing_programs():
-        raise PluginError(
-            f"{' and '.join(missing_programs())} not found; a build needs {' and '.join(PROGRAMS)}: install"
-        )
+        raise Problem(f"{' and '.join(missing_programs())} not found; a build needs {' and '.join(PROGRAMS)}: install")
     header = os.path.join(request.prefix, "include/slurm/spank.h")
     if not os.path.isfile(header):
-        raise PluginError(f"{header} is not there; a build needs the headers of the Slurm that is installed")
+        raise Problem(f"{header} is not there; a build needs the headers of the Slurm that is installed")
     if not os.path.isfile(os.path.join(source, "Makefile")):
-        raise PluginError(f"{source} has no Makefile; needed is the source of Pyxis")
+        raise Problem(f"{source} has no Makefile; needed is the source of Pyxis")
     tree = os.path.join(folder, "pyxis")
     shutil.copytree(source, tree)
-    environment = {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "LC_ALL": "C",
-        "HOME": folder,
-        "CPPFLAGS": f"-I{request.prefix}/include",
-    }
-    try:
-        done = subprocess.run(
-            ["make", f"--jobs={min(os.cpu_count() or 1, 4)}"],
-            cwd=tree,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            timeout=BUILD_TIMEOUT,
-            check=False,
-            env=environment,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise PluginError(f"make did not end within {BUILD_TIMEOUT} s in the source of Pyxis") from error
-    lines = [line for line in done.stdout.splitlines() if line.strip()]
-    if done.returncode:
-        told = [line for line in lines if "error" in line.lower()] or lines or ["it said nothing"]
-        raise PluginError(
-            f"make ended with {done.returncode} in the source of Pyxis {request.version}: {told[0]}", lines[-40:]
+    argv = ["make", f"--jobs={min(os.cpu_count() or 1, 4)}"]
+    environment = {"HOME": folder, "CPPFLAGS": f"-I{request.prefix}/include"}
+    hint = f"it ran in the source of Pyxis {request.version}"
+    said = run(argv, BUILD_TIMEOUT, environment=environment, only=True, cwd=tree, merged=True, hint=hint)
+    if said.code:
+        told = next((line for line in said.lines if "error" in line.lower()), said.first)
+        raise Problem(
+            f"make ended with {said.code} in the source of Pyxis {request.version}: {told}", log=said.lines[-40:]
         )
     plugin = os.path.join(tree, load.PLUGIN)
     if not os.path.isfile(plugin):
-        raise PluginError(f"make left no {load.PLUGIN} in the source of Pyxis {request.version}", lines[-40:])
+        raise Problem(f"make left no {load.PLUGIN} in the source of Pyxis {request.version}", log=said.lines[-40:])
     return plugin
 
 
 def _require_mounters() -> None:
     missing = load.missing_mounters()
     if missing:
-        raise PluginError(
+        raise Problem(
             f"pyxis_options has use_squashfuse, and this node has no {' and no '.join(missing)}, with which images are "
             "mounted; needed: install it (Amazon Linux has no package of squashfuse), or leave the option out"
         )
@@ -269,22 +226,10 @@ def _require_mounters() -> None:
 
 def _require_mounting(found: Found) -> None:
     if not knows("use_squashfuse", found.version):
-        raise PluginError(
+        raise Problem(
             f"pyxis_options has use_squashfuse, and there is {found.summary}; needed is Pyxis 0.22 or newer: set "
             "pyxis_build to always, with such a pyxis_version, or leave the option out"
         )
-
-
-def _diff(found: Found, present: bool) -> list[dict[str, str]]:
-    before = "another, or a damaged one" if present else "absent"
-    return [
-        {
-            "before_header": found.plugin,
-            "after_header": found.plugin,
-            "before": f"{before}\n",
-            "after": f"{found.summary}\n",
-        }
-    ]
 
 
 def apply(request: Request) -> Outcome:
@@ -299,9 +244,8 @@ def apply(request: Request) -> Outcome:
     except load.UndecidedError as error:
         warnings.append(f"whether {load.entry_path(request.prefix)} loads could not be told, and it stays: {error}")
     if broken:
-        warnings.append(
-            f"{broken}: {'it would be' if request.check else 'it was'} withdrawn, and is put back once one loads"
-        )
+        what = "it would be" if request.check else "it was"
+        warnings.append(f"{broken}: {what} withdrawn from Slurm's plugstack until Pyxis loads")
     if not request.check:
         _sweep(request)
     reasons: list[str] = []
@@ -309,9 +253,9 @@ def apply(request: Request) -> Outcome:
     if request.build != "always":
         found, reasons = _shipped(request)
     if found is None and request.build == "never":
-        raise PluginError(
+        raise Problem(
             f"pyxis_build is never, and {'; '.join(reasons) or 'there is none in ' + ' or '.join(request.places)}; "
-            "needed is one that loads: set pyxis_build to auto"
+            "needed is a Pyxis that loads: set pyxis_build to auto"
         )
     if found is None:
         found, why = _own(request)
@@ -325,7 +269,8 @@ def apply(request: Request) -> Outcome:
     told = (result.plugin, result.version, result.summary)
     if found is None and request.source is None:
         return Outcome(bool(broken), True, why, *told, missing_programs(), warnings, [])
-    diff = _diff(result, os.path.isdir(os.path.dirname(result.plugin)))
+    before = "another, or a damaged one" if os.path.isdir(os.path.dirname(result.plugin)) else "absent"
+    diff = [files.diff(result.plugin, f"{before}\n", f"{result.summary}\n")]
     if not request.check:
         if result.copy_of:
             _publish(request, result.copy_of, result, result.copy_of)

@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Slurm's plugstack: the one file that loads Pyxis, and whatever else lies beside it.
 
-Slurm loads every file that plugstack.conf includes, in every job. So a file is made elsewhere and appears there by a
-rename.
+Slurm loads every file that plugstack.conf includes, in every job. So a file appears there by a rename, and what is not
+finished has a name with a dot, which no pattern of an include takes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import fnmatch
 import glob
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _pyxis_load as load
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
+from ansible_collections.pcluster.postboot.plugins.module_utils._pyxis import load
 
 HEADER = "# Written by pcluster.postboot on the head node; changes are lost."
 RECONFIGURE_TIMEOUT = 120
@@ -37,20 +39,13 @@ OPTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 }
 
 
-class PlugstackError(Exception):
-    """What is wrong, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
-
-
 class Request(NamedTuple):
-    """What is asked for; the module's documentation tells what each part means."""
+    """The module's options."""
 
     prefix: str
     plugin: str
-    version: str
-    options: Mapping[str, Any]
+    version: str = ""
+    options: Mapping[str, Any] = {}
     others: tuple[str, ...] = ()
     prune: bool = False
     check: bool = False
@@ -82,12 +77,12 @@ def arguments_of(options: Mapping[str, Any], version: str) -> tuple[list[str], l
     known, unknown = [], []
     for name, value in options.items():
         if name not in OPTIONS:
-            raise PlugstackError(f"pyxis_options has {name!r}; known are {', '.join(sorted(OPTIONS))}")
+            raise Problem(f"pyxis_options has {name!r}; known are {', '.join(sorted(OPTIONS))}")
         if value is None:
             continue
         text = str(int(value)) if isinstance(value, bool) else str(value)
         if not text or text.split() != [text] or "#" in text:
-            raise PlugstackError(f"{name} of Pyxis is {text!r}; needed is one word, which Slurm does not split")
+            raise Problem(f"{name} of Pyxis is {text!r}; needed is one word, which Slurm does not split")
         if knows(name, version):
             known.append(f"{name}={text}")
         else:
@@ -106,7 +101,7 @@ def includes(conf: str) -> list[str]:
 
 
 def strays(prefix: str) -> list[str]:
-    """Return what Slurm loads beside Pyxis' own file, and what lies there for no use."""
+    """Return the other files that Slurm loads, and those that lie beside Pyxis' file unused."""
     own = load.entry_path(prefix)
     found = {path for pattern in includes(_conf(prefix)) for path in glob.glob(pattern)}
     # As glob(3), which takes no name that begins with a dot.
@@ -124,7 +119,7 @@ def _judge_strays(request: Request) -> list[str]:
     for path in strays(request.prefix):
         why = load.refusal_of_lines(request.prefix, [f"include {path}"])
         if why:
-            raise PlugstackError(
+            raise Problem(
                 f"{path} is included by {_conf(request.prefix)}, and no job starts while it is there ({why}): "
                 "move it to another folder, or correct it"
             )
@@ -138,25 +133,6 @@ def _judge_strays(request: Request) -> list[str]:
     return warnings
 
 
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
-            return stream.read()
-    except FileNotFoundError:
-        return ""
-
-
-def _replace(prefix: str, path: str, text: str) -> None:
-    """Write a file in one step. What is not finished lies where Slurm never looks."""
-    temporary = os.path.join(load.store(prefix), f"{os.path.basename(path)}.new")
-    with open(temporary, "w", encoding="utf-8", errors="surrogateescape") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fchmod(stream.fileno(), 0o644)
-        os.fsync(stream.fileno())
-    os.rename(temporary, path)
-
-
 def _wanted(request: Request) -> tuple[dict[str, str], list[str]]:
     """Return the content of both files, the entry's last, and what is not written."""
     arguments, unknown = arguments_of(request.options, request.version)
@@ -164,11 +140,11 @@ def _wanted(request: Request) -> tuple[dict[str, str], list[str]]:
     if not request.check or os.path.exists(request.plugin):
         why = load.refusal(request.prefix, request.plugin, arguments)
         if why:
-            raise PlugstackError(
+            raise Problem(
                 f"{request.plugin} does not load with {' '.join(arguments) or 'no option'} ({why}); see pyxis_options; "
                 f"{entry} was not written"
             )
-    text = _read(conf)
+    text = files.read(conf) or ""
     if not any(fnmatch.fnmatchcase(entry, pattern) for pattern in includes(conf)):
         text = f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}include {os.path.dirname(entry)}/*.conf\n"
     line = " ".join(["required", request.plugin, *arguments])
@@ -202,30 +178,16 @@ def controller_runs() -> bool:
 
 
 def _reconfigure(prefix: str) -> None:
-    """Let the controller, and through it every slurmd, read the plugstack anew."""
+    """Have slurmctld, and by it every slurmd, read the plugstack again."""
     program = os.path.join(prefix, "bin/scontrol")
-    try:
-        done = subprocess.run(
-            [program, "reconfigure"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            timeout=RECONFIGURE_TIMEOUT,
-            check=False,
-        )
-        said = (done.stdout.strip().splitlines() or [f"it ended with {done.returncode}"])[0] if done.returncode else ""
-    except subprocess.TimeoutExpired:
-        said = f"it did not end within {RECONFIGURE_TIMEOUT} s"
-    if said:
-        raise PlugstackError(
-            f"'{program} reconfigure' failed ({said}); see the log of slurmctld; the next run does it again"
-        )
+    advice = "see the log of slurmctld; the next run does it again"
+    said = run([program, "reconfigure"], RECONFIGURE_TIMEOUT, merged=True, hint=advice)
+    if said.code:
+        raise Problem(f"'{said.command}' failed ({said.first}); {advice}")
 
 
 def _prove(prefix: str) -> None:
-    """See as an ordinary user that srun has the option; what does not work is taken away again."""
+    """Check that an ordinary user's srun has the option; otherwise remove the entry again."""
     printed, why = load.complaint(prefix, "srun", os.path.join(prefix, "etc/slurm.conf"))
     if load.OPTION in printed and not why:
         return
@@ -235,11 +197,11 @@ def _prove(prefix: str) -> None:
         why
         or f"it has no option {load.OPTION}: does PlugStackConfig in slurm.conf name another file than {_conf(prefix)}?"
     )
-    raise PlugstackError(f"srun did not take {entry}, which was withdrawn again: {why}")
+    raise Problem(f"srun did not take {entry}, which was withdrawn again: {why}")
 
 
 def apply(request: Request) -> Outcome:
-    """Have Pyxis in the plugstack, with what its version knows, and nothing that stops jobs beside it."""
+    """Write the entry of Pyxis with the options that its version knows; refuse another file that stops jobs."""
     warnings = _judge_strays(request)
     wanted, unknown = _wanted(request)
     warnings += [
@@ -248,7 +210,7 @@ def apply(request: Request) -> Outcome:
     ]
     # It is made before anything changes, so that a run that was killed leaves word of what it still owed.
     owed = os.path.join(load.store(request.prefix), "reconfigure-owed")
-    due = {path: text for path, text in wanted.items() if _read(path) != text or _mode(path) != 0o644}
+    due = {path: text for path, text in wanted.items() if files.read(path) != text or _mode(path) != 0o644}
     diff = [_difference(path, text) for path, text in due.items()]
     actions = ["wrote"] if due else []
     if due and not request.check:
@@ -257,7 +219,7 @@ def apply(request: Request) -> Outcome:
         with open(owed, "w", encoding="utf-8"):
             pass
         for path, text in due.items():
-            _replace(request.prefix, path, text)
+            files.write(path, text)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(load.withdrawn_path(request.prefix))
     if not request.check:
@@ -272,7 +234,7 @@ def apply(request: Request) -> Outcome:
     if request.prune:
         old = prunable(request.prefix, request.plugin)
         actions += ["pruned"] if old else []
-        diff += [{"before_header": path, "after_header": path, "before": "there\n", "after": ""} for path in old]
+        diff += [files.diff(path, "there\n", "") for path in old]
         for path in () if request.check else old:
             shutil.rmtree(path)
     return Outcome(actions, load.entry_path(request.prefix), warnings, diff)
@@ -286,5 +248,5 @@ def _mode(path: str) -> int:
 
 
 def _difference(path: str, text: str) -> dict[str, str]:
-    lines = difflib.unified_diff(_read(path).splitlines(True), text.splitlines(True), path, path)
+    lines = difflib.unified_diff((files.read(path) or "").splitlines(True), text.splitlines(True), path, path)
     return {"prepared": "".join(lines)}
