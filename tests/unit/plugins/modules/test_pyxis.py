@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _pyxis_load as load
-from ansible_collections.pcluster.postboot.plugins.module_utils import _pyxis_plugin, _pyxis_plugstack
-from ansible_collections.pcluster.postboot.plugins.modules import pyxis_node, pyxis_plugin, pyxis_plugstack
-
-Run = Callable[..., dict[str, Any]]
+from ansible_collections.pcluster.postboot.plugins.module_utils._pyxis import load
+from ansible_collections.pcluster.postboot.plugins.module_utils._pyxis import plugin as _pyxis_plugin
+from ansible_collections.pcluster.postboot.plugins.module_utils._pyxis import plugstack as _pyxis_plugstack
+from ansible_collections.pcluster.postboot.plugins.modules import pyxis_check, pyxis_plugin, pyxis_plugstack
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
 # srun and sbatch: a plugin is a text that names the Slurm for which it was made, and sbatch reads its arguments.
 CLIENT = """#!{python} -SE
@@ -73,9 +73,8 @@ spank_pyxis.so:
 class Slurm:
     """A Slurm below a folder, and a source of Pyxis beside it."""
 
-    def __init__(self, top: Path, run: Run) -> None:
-        self.top, self._run = top, run
-        self.warnings: list[str] = []
+    def __init__(self, top: Path, run: lab.Run, warnings: list[str]) -> None:
+        self.top, self._run, self.warnings = top, run, warnings
         self.prefix, self.source = top / "slurm", top / "source"
         self.image = top / "image/spank_pyxis.so"
         for folder in ("slurm/bin", "slurm/etc", "slurm/include/slurm", "source", "image", "bin", "tmp", "proc"):
@@ -96,8 +95,7 @@ class Slurm:
 
     @staticmethod
     def program(path: Path, text: str) -> None:
-        path.write_text(text)
-        path.chmod(0o755)
+        lab.program(path, text)
 
     def plugin_text(self, slurm: str = "22.05.8", version: str = "0.24.0", options: str = "") -> str:
         known = options or "runtime_path execute_entrypoint container_scope sbatch_support importer use_squashfuse"
@@ -133,8 +131,7 @@ class Slurm:
         return sorted(one.name for one in path.iterdir()) if path.exists() else []
 
     def calls(self) -> list[str]:
-        path = self.top / "calls"
-        return path.read_text().splitlines() if path.exists() else []
+        return lab.lines(self.top / "calls")
 
     def controller(self) -> None:
         (self.top / "proc/12").mkdir()
@@ -142,15 +139,12 @@ class Slurm:
 
 
 @pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) -> Slurm:
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: lab.Run, warnings: list[str]) -> Slurm:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     monkeypatch.setattr(load, "NOBODY", os.getuid())  # whom pytest's folder lets in
     monkeypatch.setattr(_pyxis_plugstack, "PROC", str(tmp_path / "proc"))
-    slurm = Slurm(tmp_path, run_module)
-    for module in (pyxis_node, pyxis_plugin, pyxis_plugstack):
-        monkeypatch.setattr(module.AnsibleModule, "warn", lambda _self, text: slurm.warnings.append(text))
-    return slurm
+    return Slurm(tmp_path, run_module, warnings)
 
 
 @pytest.fixture
@@ -240,14 +234,14 @@ def test_always_passes_over_what_the_image_brought_and_never_builds_nothing(slur
     failed = slurm.plugin(build="never")
     assert failed["failed"]
     assert failed["msg"].startswith(f"pyxis_build is never, and {slurm.image} does not load in Slurm 22.05.8 (")
-    assert failed["msg"].endswith("needed is one that loads: set pyxis_build to auto")
+    assert failed["msg"].endswith("needed is a Pyxis that loads: set pyxis_build to auto")
 
 
 def test_another_slurm_gets_a_build_of_its_own_and_the_old_one_stays(provided: Slurm) -> None:
     provided.upgrade("23.02.1")
     found = provided.plugin()
     assert (found["changed"], found["due"]) == (True, True)
-    assert "it was withdrawn, and is put back once one loads" in provided.warnings[0]
+    assert "it was withdrawn from Slurm's plugstack until Pyxis loads" in provided.warnings[0]
     assert not provided.entry.exists()
     (provided.source / "body").write_text(provided.plugin_text(slurm="23.02.1"))
     provided.build()
@@ -277,7 +271,7 @@ def test_a_damaged_build_is_made_anew(slurm: Slurm, damage: str) -> None:
     assert slurm.names("pyxis") == ["0.24.0-slurm22.05.8"]
 
 
-@pytest.mark.parametrize("step", ["copyfile", "dump", "rename"])
+@pytest.mark.parametrize("step", ["copyfile", "dumps", "rename"])
 def test_a_run_killed_while_it_publishes_leaves_nothing_to_load(
     slurm: Slurm, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -285,7 +279,7 @@ def test_a_run_killed_while_it_publishes_leaves_nothing_to_load(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr({"copyfile": shutil, "dump": json, "rename": os}[step], step, killed)
+        patch.setattr({"copyfile": shutil, "dumps": json, "rename": os}[step], step, killed)
         with pytest.raises(KeyboardInterrupt):
             slurm.build()
     assert not slurm.built.exists()
@@ -510,22 +504,6 @@ def test_a_run_killed_before_it_reconfigures_is_finished_by_the_next(
     assert slurm.plugstack()["actions"] == []
 
 
-@pytest.mark.parametrize("step", ["fsync", "rename"])
-def test_a_run_killed_while_it_writes_leaves_nothing_beside_the_entry(
-    provided: Slurm, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    def killed(*_args: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = provided.entry.read_text()
-    with monkeypatch.context() as patch:
-        patch.setattr(os, step, killed)
-        with pytest.raises(KeyboardInterrupt):
-            provided.plugstack(options={"runtime_path": "/elsewhere"})
-    assert provided.names("etc/plugstack.conf.d") == ["pyxis.conf"]
-    assert provided.entry.read_text() == before
-
-
 def test_an_entry_that_users_can_not_read_is_put_right(provided: Slurm) -> None:
     provided.entry.chmod(0o600)
     assert "wrote" in provided.plugstack(options={"runtime_path": "/run/pyxis"})["actions"]
@@ -569,7 +547,6 @@ def test_only_builds_that_nothing_names_are_pruned(provided: Slurm) -> None:
 
 
 def check(slurm: Slurm) -> subprocess.CompletedProcess[str]:
-    """Run it as systemd does, on its own."""
     program = shutil.copy(load.__file__, slurm.top / "pyxis-check")
     line = [sys.executable, "-I", str(program), str(slurm.prefix)]
     environment = {**os.environ, "JOURNAL_STREAM": "8:1", "TMPDIR": str(slurm.top / "tmp")}
@@ -711,7 +688,7 @@ def test_a_node_without_what_mounts_images_fails(provided: Slurm, programs: Prog
 
 
 def node(slurm: Slurm) -> dict[str, Any]:
-    return slurm.run(pyxis_node, {})
+    return slurm.run(pyxis_check, {})
 
 
 def test_a_node_has_what_the_head_node_provides(provided: Slurm) -> None:
