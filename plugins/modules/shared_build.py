@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: shared_build
 short_description: Publish a release on shared storage, built once for all nodes
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Sees that a release lies in a directory of its own below O(root), with a C(manifest.json) that was written last, and
     that the symbolic link C(current) beside it names it. It is whole when each file of the manifest is there with the
@@ -22,33 +21,32 @@ description:
   - No node's clock decides anything.
 options:
   name:
-    description: What is published, for messages.
+    description: Name of the software, for messages.
     type: str
     required: true
   root:
-    description: The directory on shared storage. What it lies in has to be there.
+    description: Directory on shared storage. Its parent directory must exist.
     type: path
     required: true
   release:
     description:
-      - The name of the directory. Where a release of this name was made of other O(inputs), that one stays, and the
-        new one gets the suffix C(.2), C(.3) and so on. See RV(path).
+      - The name of the directory. Where a release of this name was made of other O(inputs), that one stays, and the new
+        one gets the suffix C(.2), C(.3) and so on. See RV(path).
       - What has this name and is no whole release is renamed C(.broken-<release>-<token>), with a warning. It goes when
         the next release is published, or an old one is removed.
     type: str
     required: true
   inputs:
-    description: What it is made of, such as version, method, sha256 and architectures. It is part of the manifest.
+    description: What the release is made of, such as version, method, sha256 and architectures. The manifest has it.
     type: dict
     required: true
   builder:
-    description:
-      - Whether this node may build, switch C(current) and remove old releases. Otherwise it only looks, once it has
-        waited for a build that is under way.
+    description: Whether this node may build, switch C(current) and remove old releases. Any other node waits for a
+      running build, and then only looks.
     type: bool
     default: true
   source:
-    description: What O(steps) build from. It stays as it is.
+    description: Source for O(steps), which stays as it is.
     type: path
   steps:
     description:
@@ -60,28 +58,27 @@ options:
     elements: list
     required: true
   environment:
-    description:
-      - Variables for O(steps) and O(proof), beside C(PATH), C(LC_ALL), C(HOME) and C(TMPDIR). They may use what
-        O(steps) may.
+    description: Variables for O(steps) and O(proof), besides C(PATH), C(LC_ALL), C(HOME) and C(TMPDIR). They may use
+      the placeholders of O(steps).
     type: dict
     default: {}
   needs:
-    description: The programs that a build needs. Their versions are part of the manifest.
+    description: Programs that a build needs. The manifest has their versions.
     type: list
     elements: str
     default: []
   provides:
-    description: Which files O(steps) must have left in C({stage}), none of them empty.
+    description: Files that O(steps) must leave in C({stage}), none of them empty.
     type: list
     elements: str
     default: []
   proof:
-    description: A command that must succeed before the release is published. It may use what O(steps) may.
+    description: Command that must succeed before the release is published. It may use the placeholders of O(steps).
     type: list
     elements: str
     default: []
   current:
-    description: Whether C(current) is to name this release.
+    description: Whether C(current) names this release.
     type: bool
     default: true
   key:
@@ -93,32 +90,30 @@ options:
     type: str
     default: ""
   cluster:
-    description: The cluster that this node belongs to. It is part of the manifest.
+    description: Cluster of this node, for the manifest.
     type: str
     default: ""
   jobs:
-    description: How many jobs a build may run; 0 for one per core, as far as there are 3 GiB of memory for each.
+    description: Number of jobs of a build; 0 for one per core, with at least 3 GiB of memory for each.
     type: int
     default: 0
   wait:
-    description: How many seconds are waited for another node's build.
+    description: Seconds to wait for another node's build.
     type: int
     default: 3600
   silence:
-    description:
-      - How many seconds this run may give no sign of life on this node from now on, as it waits for the node that
-        builds. Until then no other run takes the node's lock over. For a node that is no O(builder), and while the
-        release is not there.
+    description: Seconds without a sign of life that this run announces while it waits for the builder. No other run
+      takes over the node's lock until then. It is for nodes other than the builder, while the release is missing.
     type: int
     default: 0
   keep:
-    description:
-      - How many releases with the same O(key) stay beside the wanted one, in the order in which they were published; 0
-        for all. Older ones are removed, but only while O(busy) prints nothing. What a link of other nodes names stays.
+    description: How many releases with the same O(key) stay beside the wanted one, in the order in which they were
+      published; 0 for all. Older ones are removed, but only while O(busy) prints nothing. What a link of other nodes
+      names stays.
     type: int
     default: 0
   busy:
-    description: A command that prints a line for each job that runs. Required with O(keep).
+    description: Command that prints a line for each running job. O(keep) requires it.
     type: list
     elements: str
     default: []
@@ -135,8 +130,6 @@ notes:
   - Lustre has to be mounted with C(flock), as ParallelCluster does; without it, the module fails.
   - The output of a build is in C(<root>/logs/<release>.log), or below C(/var/log/pcluster-postboot) where that can not
     be written.
-author:
-  - The pcluster.postboot contributors (@pcluster)
 """
 
 EXAMPLES = r"""
@@ -229,53 +222,30 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _shared_build
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import arguments, frozen, serve
+from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build import build
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """See that the release is published, and return what was done."""
+    os.umask(0o022)  # every user of the cluster reads what is published
+    given = frozen(module.params)
+    given["steps"] = tuple(tuple(str(word) for word in step) for step in given["steps"])
+    given["environment"] = {str(key): str(value) for key, value in given["environment"].items()}
+    return build.apply(build.Request(check=module.check_mode, **given))._asdict()
 
 
 def main() -> None:
-    """Run the module."""
-    texts = {"type": "list", "elements": "str", "default": []}
-    module = AnsibleModule(
-        argument_spec={
-            "name": {"type": "str", "required": True},
-            "root": {"type": "path", "required": True},
-            "release": {"type": "str", "required": True},
-            "inputs": {"type": "dict", "required": True},
-            "builder": {"type": "bool", "default": True},
-            "source": {"type": "path"},
-            "steps": {"type": "list", "elements": "list", "required": True},
-            "environment": {"type": "dict", "default": {}},
-            "needs": texts,
-            "provides": texts,
-            "proof": texts,
-            "current": {"type": "bool", "default": True},
-            "key": {"type": "str", "default": "", "no_log": False},
-            "cluster": {"type": "str", "default": ""},
-            "jobs": {"type": "int", "default": 0},
-            "wait": {"type": "int", "default": 3600},
-            "silence": {"type": "int", "default": 0},
-            "keep": {"type": "int", "default": 0},
-            "busy": texts,
-        },
-        supports_check_mode=True,
+    serve(
+        arguments(
+            build.Request,
+            paths=("root", "source"),
+            inputs={"type": "dict"},
+            steps={"type": "list", "elements": "list"},
+            key={"no_log": False},
+        ),
+        work,
     )
-    os.umask(0o022)  # every user of the cluster reads what is published
-    given: dict[str, Any] = {
-        **module.params,
-        **{key: tuple(module.params[key]) for key in ("needs", "provides", "proof", "busy")},
-        "steps": tuple(tuple(str(word) for word in step) for step in module.params["steps"]),
-        "environment": {str(key): str(value) for key, value in module.params["environment"].items()},
-    }
-    _run.heartbeat()
-    try:
-        outcome = _shared_build.apply(_shared_build.Request(check=module.check_mode, **given))
-    except _shared_build.BuildError as error:
-        module.fail_json(msg=str(error), log=error.log)
-    for warning in outcome.warnings:
-        module.warn(warning)
-    result = outcome._asdict()
-    del result["warnings"]
-    module.exit_json(**result)
 
 
 if __name__ == "__main__":

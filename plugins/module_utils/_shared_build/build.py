@@ -6,17 +6,15 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import time
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run
-from ansible_collections.pcluster.postboot.plugins.module_utils import _shared_build_release as releases
-from ansible_collections.pcluster.postboot.plugins.module_utils import _shared_build_root as roots
-from ansible_collections.pcluster.postboot.plugins.module_utils import _shared_build_steps as commands
-from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build_root import BuildError, LostError
-
-__all__ = ["BuildError", "LostError", "Outcome", "Request", "apply"]
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files, lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
+from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build import release as releases
+from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build import root as roots
+from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build import steps as commands
 
 LOGS = "logs"
 _RESERVED = re.compile(rf"{LOGS}|{roots.CURRENT}(-.*)?")
@@ -25,7 +23,7 @@ _LOOK = "; look at it, as it is removed when the next release is published"
 
 
 class Request(NamedTuple):
-    """What is asked for; the module's documentation tells what each part means."""
+    """The module's options."""
 
     name: str
     root: str
@@ -42,8 +40,8 @@ class Request(NamedTuple):
     key: str = ""
     cluster: str = ""
     jobs: int = 0
-    wait: float = 3600
-    silence: float = 0
+    wait: int = 3600
+    silence: int = 0
     keep: int = 0
     busy: tuple[str, ...] = ()
     check: bool = False
@@ -55,7 +53,7 @@ class Request(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What was found or done; the module's documentation tells what each part means."""
+    """The module's result."""
 
     changed: bool
     due: bool
@@ -73,7 +71,7 @@ class Outcome(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is there, and what there is to do."""
+    """What is published, and what is left to do."""
 
     survey: releases.Survey
     current: str
@@ -105,7 +103,7 @@ def _validate(request: Request) -> None:
     elif request.keep and not request.busy:
         wrong = f"keep is {request.keep} without busy; needed is the command that tells whether jobs run"
     if wrong:
-        raise BuildError(f"{request.name}: {wrong}")
+        raise Problem(f"{request.name}: {wrong}")
 
 
 # --- looking ---------------------------------------------------------------------------------------------------------
@@ -158,23 +156,12 @@ def _older(request: Request, name: str, links: list[str], warnings: list[str]) -
 
 
 def _in_use(request: Request) -> str:
-    """Return why nothing may be removed, or nothing. Where the command cannot tell, nothing may."""
+    """Return why nothing may be removed, also if the command fails; empty if removing is safe."""
     try:
-        done = subprocess.run(
-            request.busy,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=BUSY_TIMEOUT,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        return f"'{request.busy[0]}' could not tell whether jobs run ({error})"
-    if done.returncode:
-        said = (done.stderr.strip() or f"it ended with {done.returncode}").splitlines()[0]
-        return f"'{request.busy[0]}' could not tell whether jobs run ({said})"
-    jobs = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+        told = run(request.busy, BUSY_TIMEOUT).output()
+    except Problem as error:
+        return f"it could not be told whether jobs run ({error})"
+    jobs = [line.strip() for line in told.splitlines() if line.strip()]
     more = f" and {len(jobs) - 5} more" if len(jobs) > 5 else ""
     return f"jobs run ({', '.join(jobs[:5])}{more}); a run while none does removes it" if jobs else ""
 
@@ -208,9 +195,7 @@ def _diff(request: Request, plan: Plan) -> list[dict[str, str]]:
     before = [f"{survey.name}: {state}", *(f"{link}: {named or 'absent'}" for link, named in plan.switch.items())]
     before += [f"older: {', '.join(plan.older)}"] if plan.older else []
     after = [f"{survey.name}: whole", *(f"{link}: {survey.name}" for link in plan.switch)]
-    texts = {"before": before, "after": after}
-    headers = {"before_header": request.root, "after_header": request.root}
-    return [{**headers, **{key: "".join(f"{line}\n" for line in lines) for key, lines in texts.items()}}]
+    return [files.diff(request.root, *("".join(f"{line}\n" for line in lines) for lines in (before, after)))]
 
 
 # --- building --------------------------------------------------------------------------------------------------------
@@ -237,9 +222,9 @@ def _build(request: Request, held: roots.Held, name: str) -> None:
             there = os.path.join(stage, path)
             if not os.path.isfile(there) or not os.path.getsize(there):
                 held.verify()
-                raise BuildError(
+                raise Problem(
                     f"{request.what} was built without {path}, or that is empty; needed is a file{_see(log)}",
-                    log.lines()[-commands.TOLD :],
+                    log=log.lines()[-commands.TOLD :],
                 )
         if request.proof:
             argv = [commands.fill(word, places) for word in request.proof]
@@ -254,7 +239,7 @@ def _build(request: Request, held: roots.Held, name: str) -> None:
         "builder": roots.node_name(),
         "cluster": request.cluster,
         "key": request.key,
-        "utc": _run.utc(time.time()),
+        "utc": lock.utc(time.time()),
         "tools": found,
     }
     releases.seal(stage, facts)
@@ -284,25 +269,25 @@ def _command(
         blamed = [line for line in lines if os.strerror(number) in line and request.root in line]
         if blamed:
             why = roots.explain(request.root, OSError(number, os.strerror(number)))
-            raise BuildError(f"{why} ({failed}: {blamed[0]}{_see(log)})", lines[-commands.TOLD :])
-    raise BuildError(f"{failed}: {commands.blame(lines)}{_see(log)}", lines[-commands.TOLD :])
+            raise Problem(f"{why} ({failed}: {blamed[0]}{_see(log)})", log=lines[-commands.TOLD :])
+    raise Problem(f"{failed}: {commands.blame(lines)}{_see(log)}", log=lines[-commands.TOLD :])
 
 
 def _require_source(request: Request) -> None:
     missing = commands.missing(request.needs, request.environment)
     if missing:
-        raise BuildError(f"{request.what} can not be built: {', '.join(missing)} not found; install what has them")
+        raise Problem(f"{request.what} can not be built: {', '.join(missing)} not found; install what has them")
     if not os.path.exists(str(request.source)):
-        raise BuildError(f"{request.what} can not be built: {request.source} is not there; needed is its source")
+        raise Problem(f"{request.what} can not be built: {request.source} is not there; needed is its source")
 
 
 def _carry_out(request: Request, held: roots.Held, warnings: list[str]) -> tuple[Plan, list[str]]:
-    """Do, under the lock, what is left to do; return what that was, and what of no use was removed."""
+    """Publish, link and remove what is due, under the lock; return the plan, and what else was removed."""
     plan = _plan(request, warnings)
     survey, fresh = plan.survey, set(held.kept)
     if not survey.whole:
         if request.source is None:
-            raise BuildError(f"{survey.why}, though it was there a moment ago; run again")
+            raise Problem(f"{survey.why}, though it was there a moment ago; run again")
         _require_source(request)
         _build(request, held, survey.name)
         if survey.taken:
@@ -324,13 +309,13 @@ def _carry_out(request: Request, held: roots.Held, warnings: list[str]) -> tuple
 
 
 def apply(request: Request) -> Outcome:
-    """See that the release is there; where it is not, say so, or build it once its source is."""
+    """Publish the release if its source is given; otherwise say whether it is published."""
     _validate(request)
     request = request._replace(root=os.path.normpath(request.root))
     try:
         return _apply(request)
     except OSError as error:
-        raise BuildError(f"{request.name}: {roots.explain(request.root, error)}") from error
+        raise Problem(f"{request.name}: {roots.explain(request.root, error)}") from error
 
 
 def _apply(request: Request) -> Outcome:
@@ -339,7 +324,7 @@ def _apply(request: Request) -> Outcome:
     plan, waited, building = _look(request, warnings)
     if not request.builder:
         if not plan.survey.whole and not request.check:
-            _run.heartbeat(request.silence)
+            lock.heartbeat(request.silence)
         return _outcome(request, plan, warnings, waited_for=waited, building=building)
     if not plan.survey.whole and request.source is None:
         missing = commands.missing(request.needs, request.environment)
@@ -379,7 +364,7 @@ def _look(request: Request, warnings: list[str]) -> tuple[Plan, str, str]:
         roots.require_flock(request.root)
     try:
         holder, works_on = roots.watch(request.root, request.wait)
-    except BuildError:
+    except Problem:
         if request.builder:
             raise
         holder = None  # without locks there is nobody to wait for
@@ -390,7 +375,7 @@ def _look(request: Request, warnings: list[str]) -> tuple[Plan, str, str]:
         return plan, str(holder), ""
     if request.builder:
         raise roots.held_too_long(request.root, holder, request.wait)
-    plan = plan._replace(survey=plan.survey._replace(why=f"{plan.survey.why}; {holder} is at it"))
+    plan = plan._replace(survey=plan.survey._replace(why=f"{plan.survey.why}; {holder} builds it"))
     return plan, str(holder), str(holder)
 
 

@@ -13,7 +13,8 @@ import re
 import stat
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build_root import BuildError
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files as host_files
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
@@ -58,39 +59,26 @@ def record(tree: str) -> dict[str, dict[str, Any]]:
             if stat.S_ISLNK(status.st_mode):
                 target = os.readlink(path)
                 if f"{target}/".startswith(f"{tree}/"):
-                    raise BuildError(
+                    raise Problem(
                         f"the build made {told} a link to {target}, which gets another name; needed is a relative one"
                     )
                 files[told] = {"link": target}
             elif stat.S_ISREG(status.st_mode):
-                sync(path)
+                host_files.sync(path)
                 files[told] = {"size": status.st_size, "mode": f"{stat.S_IMODE(status.st_mode):04o}"}
             else:
-                raise BuildError(f"the build made {told}, which is neither a file nor a link")
-        sync(top)
+                raise Problem(f"the build made {told}, which is neither a file nor a link")
+        host_files.sync(top)
     files.pop(MANIFEST, None)
     return files
-
-
-def sync(path: str) -> None:
-    """Make a file or directory survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def seal(tree: str, facts: dict[str, Any]) -> None:
     """Write the manifest, after everything else."""
     manifest = {"schema": SCHEMA, **facts, "files": record(tree)}
-    path = os.path.join(tree, MANIFEST)
-    with open(path, "w", encoding="utf-8") as stream:
-        json.dump(manifest, stream, indent=2, sort_keys=True)
-        stream.write("\n")
-        os.fchmod(stream.fileno(), 0o644)
-    sync(path)
-    sync(tree)
+    text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
+    host_files.write(os.path.join(tree, MANIFEST), text)
+    host_files.sync(tree)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -23,7 +23,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files, lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 LOCK, CURRENT = ".lock", "current"
 STAGE, BROKEN = ".stage-", ".broken-"
@@ -37,15 +38,7 @@ _GONE = {errno.EIO, errno.ESTALE, errno.ENOENT, errno.ENOTCONN, errno.ESHUTDOWN,
 STORAGE_ERRORS = (*sorted(_FULL), errno.EROFS, errno.EIO, errno.ESTALE, errno.ESHUTDOWN)
 
 
-class BuildError(Exception):
-    """What is wrong, on one line."""
-
-    def __init__(self, message: str, log: list[str] | None = None) -> None:
-        super().__init__(" ".join(message.split()))
-        self.log = log or []
-
-
-class LostError(BuildError):
+class LostError(Problem):
     """The lock belongs to another by now, or did so in between."""
 
 
@@ -67,7 +60,7 @@ def node_name() -> str:
 
 
 def explain(root: str, error: OSError) -> str:
-    """Say what storage answered, and what to do."""
+    """Return the storage's error, and what to do."""
     where, said = str(error.filename or root), os.strerror(error.errno) if error.errno else str(error)
     if not f"{where}/".startswith(root.rstrip("/") + "/"):
         return f"{where}: {said}"
@@ -85,7 +78,7 @@ def prepare(root: str) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(root, 0o755)
     if not os.path.isdir(root):
-        raise BuildError(f"{root} is not a directory; needed is one: move away what is there")
+        raise Problem(f"{root} is not a directory; needed is one: move away what is there")
 
 
 def pointed_at(root: str, link: str = CURRENT) -> str:
@@ -99,7 +92,7 @@ def pointed_at(root: str, link: str = CURRENT) -> str:
         if error.errno != errno.EINVAL:
             raise
         found = "directory" if os.path.isdir(path) else "file"
-        raise BuildError(f"{path} is a {found}; needed is a symbolic link: move it away") from error
+        raise Problem(f"{path} is a {found}; needed is a symbolic link: move it away") from error
 
 
 def links_in(root: str) -> list[str]:
@@ -109,7 +102,7 @@ def links_in(root: str) -> list[str]:
 
 
 def set_aside_in(root: str) -> list[str]:
-    """Return what was no release and got another name."""
+    """Return the directories that were set aside, because they were no whole releases."""
     return sorted(name for name in os.listdir(root) if name.startswith(BROKEN))
 
 
@@ -140,7 +133,7 @@ def require_flock(root: str) -> None:
             if f"{path}/".startswith(where.rstrip("/") + "/") and len(where) >= len(best):
                 best, kind, options = where, fields[2], fields[3]
     if kind == "lustre" and "localflock" in options.split(","):
-        raise BuildError(
+        raise Problem(
             f"{best} is mounted with localflock, so that a lock in {root} holds on one node alone; needed is the "
             "mount option flock, with which ParallelCluster mounts Lustre: mount it anew"
         )
@@ -155,7 +148,7 @@ def _flock(root: str, descriptor: int, how: int) -> bool:
     except OSError as error:
         if error.errno not in _NO_FLOCK:
             raise
-        raise BuildError(
+        raise Problem(
             f"{root} has no locks between nodes ({os.strerror(error.errno or 0)}); needed is the mount option flock, "
             "with which ParallelCluster mounts Lustre: mount it anew"
         ) from error
@@ -194,7 +187,7 @@ def watch(root: str, seconds: float) -> tuple[Holder | None, bool]:
         if time.monotonic() >= until:
             return holder, True
         first = first or holder
-        _run.heartbeat()
+        lock.heartbeat()
         time.sleep(min(next(pause), max(until - time.monotonic(), 0)))
 
 
@@ -215,7 +208,7 @@ def _open_locked(root: str) -> int | None:
 
 
 def take(root: str, release: str, seconds: float) -> tuple[Held, str]:
-    """Take the lock, waiting for whoever has it; return it, and whom it was waited for."""
+    """Wait for the lock and take it; return it, and its former holder."""
     require_flock(root)
     until = time.monotonic() + seconds
     waited = ""
@@ -230,24 +223,24 @@ def take(root: str, release: str, seconds: float) -> tuple[Held, str]:
             waited = waited or str(holder)
         if time.monotonic() >= until:
             break
-        _run.heartbeat()
+        lock.heartbeat()
         time.sleep(pause)
     raise held_too_long(root, holder, seconds)
 
 
-def held_too_long(root: str, holder: Holder, seconds: float) -> BuildError:
-    """Say who holds the lock, and that no more is waited."""
+def held_too_long(root: str, holder: Holder, seconds: float) -> Problem:
+    """Return the error that names the lock's holder."""
     since = f" since {holder.since}" if holder.since else ""
-    return BuildError(
-        f"{os.path.join(root, LOCK)} is held by {holder}{since}, and {seconds:g} s were waited for it; needed is that "
-        "its build ends: look there, or raise wait"
+    return Problem(
+        f"{os.path.join(root, LOCK)} is held by {holder}{since}, and this node has waited {seconds:g} s; needed is "
+        "that its build ends: look there, or raise wait"
     )
 
 
 def tidy(root: str, release: str) -> list[str]:
     """Remove what a killed holder has left, unless somebody works here; return what is to be looked at."""
     # Nothing but room is at stake, so no storage that refuses it is worth a failure.
-    with contextlib.suppress(OSError, BuildError):
+    with contextlib.suppress(OSError, Problem):
         if any(name.startswith(STAGE) for name in os.listdir(root)):
             descriptor = _open_locked(root)
             if descriptor is not None:
@@ -275,7 +268,7 @@ class Held:
             raise
 
     def _write_token(self) -> None:
-        told = {"node": node_name(), "pid": os.getpid(), "token": self.token, "since": _run.utc(time.time())}
+        told = {"node": node_name(), "pid": os.getpid(), "token": self.token, "since": lock.utc(time.time())}
         text = (json.dumps(told) + "\n").encode()
         os.pwrite(self._descriptor, text, 0)
         os.ftruncate(self._descriptor, len(text))
@@ -318,11 +311,7 @@ class Held:
         except FileNotFoundError as error:
             self.verify()
             raise OSError(error.errno, error.strerror, source) from error
-        folder = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        files.sync(self.root)
 
     def publish(self, tree: str, name: str) -> None:
         """Give a tree of the own directory its final name, which must be free."""
@@ -343,7 +332,7 @@ class Held:
         self._rename(made, os.path.join(self.root, link))
 
     def set_aside(self, name: str) -> str:
-        """Give what is no release another name, and return it."""
+        """Rename a directory that is no whole release; return its new name."""
         aside = f"{BROKEN}{name}-{self.token}"
         self._rename(os.path.join(self.root, name), os.path.join(self.own, aside))
         self._rename(os.path.join(self.own, aside), os.path.join(self.root, aside))

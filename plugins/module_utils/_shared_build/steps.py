@@ -17,9 +17,9 @@ import time
 from collections.abc import Iterator
 from typing import IO, cast
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_files as files
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run
-from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build_root import BuildError
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files, lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import run as host_run
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 SCRATCH_DIR = "/var/tmp"  # on disk everywhere, where /tmp may be memory
 LOG_DIR = "/var/log/pcluster-postboot"
@@ -106,21 +106,11 @@ def versions(programs: tuple[str, ...], environment: dict[str, str]) -> dict[str
     found = {}
     for program in programs:
         try:
-            done = subprocess.run(
-                [program, "--version"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                encoding="utf-8",
-                errors="replace",
-                timeout=10,
-                check=False,
-                env=environment,
-            )
-        except (OSError, subprocess.SubprocessError):
+            said = host_run.run([program, "--version"], 10, environment=environment, only=True, merged=True)
+        except host_run.NotRun:
             continue
-        lines = [line.strip() for line in done.stdout.splitlines() if re.search(r"\d", line)]
-        found[program] = lines[0][:200] if lines and not done.returncode else "unknown"
+        numbered = [line for line in said.lines if re.search(r"\d", line)]
+        found[program] = numbered[0][:200] if numbered and not said.code else "unknown"
     return found
 
 
@@ -158,6 +148,7 @@ def run(argv: list[str], folder: str, environment: dict[str, str], log: Log) -> 
     log.begin(shown(argv))
     seen = 0.0
     try:
+        # Not the ground floor's run(): a build has no time limit, shows that it is alive, and its log is followed.
         process = subprocess.Popen(
             ["/bin/sh", "-c", _GUARD, "step", *argv],
             cwd=folder,
@@ -168,12 +159,12 @@ def run(argv: list[str], folder: str, environment: dict[str, str], log: Log) -> 
             start_new_session=True,
         )
     except ValueError as error:  # a null byte
-        raise BuildError(f"'{shown(argv)}' can not be run: {error}") from error
+        raise Problem(f"'{shown(argv)}' can not be run: {error}") from error
     with process:
         output = cast("IO[bytes]", process.stdout)
         while True:
             if time.monotonic() - seen > HEARTBEAT:
-                _run.heartbeat()
+                lock.heartbeat()
                 seen = time.monotonic()
             if select.select([output], [], [], 1.0)[0]:
                 data = os.read(output.fileno(), 1 << 16)

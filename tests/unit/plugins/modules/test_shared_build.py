@@ -8,7 +8,6 @@ import builtins
 import ctypes
 import errno
 import fcntl
-import importlib.util
 import json
 import os
 import signal
@@ -17,38 +16,27 @@ import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _shared_build_root, _shared_build_steps
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock as host_lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import process
+from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build import root
+from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build import steps as shared_build_steps
 from ansible_collections.pcluster.postboot.plugins.modules import shared_build
+from ansible_collections.pcluster.postboot.tests.programs import load
+from ansible_collections.pcluster.postboot.tests.waiting import until
 
-REPO = Path(__file__).resolve().parents[4]
-
-
-def _load_soak() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("shared_build_soak", REPO / "tests" / "soak" / "shared_build.py")
-    assert spec
-    assert spec.loader
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
-
-
-soak = _load_soak()
+soak = load("tests/soak/shared_build.py")
 RELEASE = "2.32-x86_64"
 
 
 class Lab:
-    """One root, one source, and a node."""
-
-    def __init__(self, base: Path, run: Callable[..., dict[str, Any]]) -> None:
-        self.base, self._run = base, run
+    def __init__(self, base: Path, run: Callable[..., dict[str, Any]], warnings: list[str]) -> None:
+        self.base, self._run, self.warnings = base, run, warnings
         self.root = base / "fsx" / "nccl"
         self.source = base / "source"
-        self.warnings: list[str] = []
         for folder in ("fsx", "source", "scratch", "log"):
             (base / folder).mkdir()
         (self.source / "nccl.h").write_text("header\n")
@@ -61,7 +49,6 @@ class Lab:
         ]
 
     def look(self, check: bool = False, **more: Any) -> dict[str, Any]:
-        """Run the module without a source."""
         self.warnings.clear()
         given = {
             "name": "NCCL",
@@ -76,11 +63,9 @@ class Lab:
         return self._run(shared_build, given, check=check)
 
     def build(self, check: bool = False, **more: Any) -> dict[str, Any]:
-        """Run the module with a source."""
         return self.look(check, **{"source": str(self.source), **more})
 
     def publish(self, *releases: str) -> None:
-        """Publish releases one after the other."""
         for release in releases:
             assert not self.build(release=release, inputs={"version": release})["failed"]
 
@@ -93,16 +78,13 @@ class Lab:
         return str(result["msg"])
 
     def step(self, script: str) -> list[list[str]]:
-        """Return the steps with a shell script before them."""
         return [["sh", "-c", script], *self.steps]
 
     def left(self) -> list[str]:
-        """Return what a run may not leave."""
         stages = [str(path) for path in self.root.glob(".stage-*")] if self.root.exists() else []
         return stages + [str(path) for path in (self.base / "scratch").iterdir()]
 
     def names(self) -> list[str]:
-        """Return the visible names in the root, but for logs."""
         return sorted(path.name for path in self.root.iterdir() if path.name[0] != "." and path.name != "logs")
 
     def current(self) -> str:
@@ -118,16 +100,16 @@ class Lab:
 
 
 @pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Callable[..., dict[str, Any]]) -> Lab:
-    lab = Lab(tmp_path, run_module)
-    monkeypatch.setattr(_shared_build_steps, "SCRATCH_DIR", str(tmp_path / "scratch"))
-    monkeypatch.setattr(_shared_build_steps, "LOG_DIR", str(tmp_path / "log"))
-    monkeypatch.setattr(_shared_build_root, "node_name", lambda: "head")
-    monkeypatch.setattr(_shared_build_root, "LONGEST_PAUSE", 0.05)
-    monkeypatch.setattr(_shared_build_root, "LONGEST_LOOK", 0.05)
-    monkeypatch.setattr(shared_build.AnsibleModule, "warn", lambda _self, text: lab.warnings.append(text))
+def lab(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Callable[..., dict[str, Any]], warnings: list[str]
+) -> Lab:
+    monkeypatch.setattr(shared_build_steps, "SCRATCH_DIR", str(tmp_path / "scratch"))
+    monkeypatch.setattr(shared_build_steps, "LOG_DIR", str(tmp_path / "log"))
+    monkeypatch.setattr(root, "node_name", lambda: "head")
+    monkeypatch.setattr(root, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(root, "LONGEST_LOOK", 0.05)
     monkeypatch.setattr(os, "umask", lambda _mode: 0)  # that of pytest stays
-    return lab
+    return Lab(tmp_path, run_module, warnings)
 
 
 @pytest.fixture
@@ -214,7 +196,7 @@ def test_steps_see_their_places_and_variables(lab: Lab) -> None:
     scratch = result["log"][0]
     assert scratch.startswith(f"{lab.base}/scratch/postboot-build-")
     assert result["log"][1:] == [f"{scratch} {scratch} C {lab.source} 3 {scratch} {{other}} ${{x}}"]
-    assert 1 <= _shared_build_steps.job_count(0) <= len(os.sched_getaffinity(0))
+    assert 1 <= shared_build_steps.job_count(0) <= len(os.sched_getaffinity(0))
 
 
 def test_current_is_switched_without_a_source(lab: Lab) -> None:
@@ -293,8 +275,8 @@ def test_old_releases_go_when_no_job_runs(lab: Lab) -> None:
     wanted = {"release": "3", "inputs": {"version": "3"}}
     for busy, why in (
         (["echo", "17"], "jobs run (17)"),
-        (["sh", "-c", "echo no >&2; exit 1"], "could not tell whether jobs run (no)"),
-        (["no-such-program"], "could not tell whether jobs run"),
+        (["sh", "-c", "echo no >&2; exit 1"], "told whether jobs run ('sh -c echo no >&2; exit 1' ended with 1: no)"),
+        (["no-such-program"], "told whether jobs run (the program no-such-program is not there)"),
     ):
         refused = lab.look(keep=1, busy=busy, **wanted)
         assert (refused["changed"], refused["pruned"]) == (False, [])
@@ -387,7 +369,7 @@ def test_what_other_nodes_use_is_not_pruned(lab: Lab) -> None:
 
 def test_a_node_that_waits_tells_that_it_will_be_silent(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[float] = []
-    monkeypatch.setattr(_run, "heartbeat", lambda silence=0: told.append(silence))
+    monkeypatch.setattr(host_lock, "heartbeat", lambda silence=0: told.append(silence))
     lab.look(builder=False, silence=7200, check=True)
     lab.look(silence=7200)  # who builds is not silent
     assert max(told) == 0
@@ -413,22 +395,20 @@ def test_others_wait_and_say_for_whom(lab: Lab, cluster: Any, monkeypatch: pytes
     steps = (("sh", "-c", f'read line < "{go}"'), *cluster.request(2).steps)
     builder = cluster.start("head", 2, steps=steps)
     # Who waits shows with each look that the run is alive; the processes below have this from here.
-    monkeypatch.setattr(_run, "heartbeat", lambda _silence=0: _append(cluster.base / f"beats-{os.getpid()}"))
+    monkeypatch.setattr(host_lock, "heartbeat", lambda _silence=0: _append(cluster.base / f"beats-{os.getpid()}"))
     with open(go, "w") as word:  # from here on the builder is at it
         look = {"root": str(cluster.root), "release": soak.release_name(2), "inputs": {"version": 2, "flavour": "a"}}
         for who in ({"source": str(lab.source)}, {}):
             result = lab.look(wait=0, **look, **who)
             assert f"{cluster.root}/.lock is held by head (pid {builder.pid}) since 20" in result["msg"]
         told = lab.look(wait=0, builder=False, **look)
-        assert told["why"].endswith(f"; head (pid {builder.pid}) is at it")
+        assert told["why"].endswith(f"; head (pid {builder.pid}) builds it")
         assert told["building"] == f"head (pid {builder.pid})"
         assert (told["published"], told["summary"]) == (False, f"no NCCL {soak.release_name(2)}")
         others = [cluster.start(name, 2, builder=name != "compute") for name in ("compute", "second")]
         others.append(cluster.start("third", 2, source=None))
         beats = [cluster.base / f"beats-{other.pid}" for other in others]
-        until = time.monotonic() + 60
-        while not all(path.exists() and path.stat().st_size > 3 for path in beats) and time.monotonic() < until:
-            time.sleep(0.01)
+        until(lambda: all(path.exists() and path.stat().st_size > 3 for path in beats), 60)
         word.write("go on\n")
     assert builder.join()["changed"]
     for other in others:
@@ -479,10 +459,10 @@ def test_a_look_of_a_node_that_waits_asks_the_file_system_four_times(
 
 def test_who_waits_for_a_build_looks_seldom_and_at_moments_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(_shared_build_root, "holder_now", lambda _root: _shared_build_root.Holder("head", 1))
+    monkeypatch.setattr(root, "holder_now", lambda _root: root.Holder("head", 1))
     clock = types.SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append)
-    monkeypatch.setattr(_shared_build_root, "time", clock)
-    assert _shared_build_root.watch("/fsx/nccl", 3600)[1]
+    monkeypatch.setattr(root, "time", clock)
+    assert root.watch("/fsx/nccl", 3600)[1]
     assert len(slept) < 300
     late = slept[30:-1]
     assert 10.5 <= min(late) < 12
@@ -556,12 +536,12 @@ def test_what_a_killed_one_left_is_removed_when_nothing_else_is_to_do(lab: Lab) 
 @pytest.mark.parametrize("late", ["publish", "point", "set_aside", "remove"])
 def test_a_late_builder_can_not_change_a_name(lab: Lab, monkeypatch: pytest.MonkeyPatch, late: str) -> None:
     lab.publish("1", "2")
-    one, _waited = _shared_build_root.take(str(lab.root), "3", 0)
+    one, _waited = root.take(str(lab.root), "3", 0)
     tree = Path(one.own) / "3"
     tree.mkdir()
     (tree / "manifest.json").write_text("{}")
     os.replace(_copy(lab.root / ".lock"), lab.root / ".lock")
-    other, _waited = _shared_build_root.take(str(lab.root), "2", 0)
+    other, _waited = root.take(str(lab.root), "2", 0)
     before = {path: os.lstat(path).st_ino for path in lab.root.iterdir()}
     acts = {
         "publish": lambda: one.publish(str(tree), "3"),
@@ -569,7 +549,7 @@ def test_a_late_builder_can_not_change_a_name(lab: Lab, monkeypatch: pytest.Monk
         "set_aside": lambda: one.set_aside("2"),
         "remove": lambda: one.remove("1"),
     }
-    with pytest.raises(_shared_build_root.LostError, match="went to head"):
+    with pytest.raises(root.LostError, match="went to head"):
         acts[late]()
     # Not even one that has looked at the token just before it changed.
     monkeypatch.setattr(one, "verify", lambda: None)
@@ -607,10 +587,10 @@ def test_a_lock_file_that_is_replaced_is_no_lock(lab: Lab, monkeypatch: pytest.M
 def test_a_name_that_is_taken_is_never_replaced(lab: Lab) -> None:
     lab.publish("1")
     before = lab.manifest("1")
-    with _shared_build_root.take(str(lab.root), "1", 0)[0] as held:
+    with root.take(str(lab.root), "1", 0)[0] as held:
         tree = Path(held.own) / "1"
         tree.mkdir()
-        with pytest.raises(_shared_build_root.LostError, match="is there by now, made by another"):
+        with pytest.raises(root.LostError, match="is there by now, made by another"):
             held.publish(str(tree), "1")
     assert lab.manifest("1") == before
 
@@ -643,7 +623,7 @@ def test_rounds_of_kills_and_thefts(tmp_path: Path) -> None:
     seed = int(time.time())
     print(f"seed {seed}")
     rounds = soak.Soak(tmp_path, seed)
-    for _number in range(5):
+    for _number in range(2):
         rounds.round()
 
 
@@ -769,7 +749,7 @@ def test_a_file_system_without_locks_is_named(lab: Lab, monkeypatch: pytest.Monk
 def test_a_lustre_with_locks_of_one_node_is_refused(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.root.mkdir()
     mounts = lab.base / "mounts"
-    monkeypatch.setattr(_shared_build_root, "MOUNTS", str(mounts))
+    monkeypatch.setattr(root, "MOUNTS", str(mounts))
     lines = f"/dev/sda / ext4 rw 0 0\nauto {lab.root.parent} autofs rw 0 0\n1@tcp:/x {lab.root.parent} lustre rw,"
     mounts.write_text(f"{lines}localflock 0 0\n")
     for failed in (lab.fails(), lab.look()["msg"]):
@@ -854,10 +834,7 @@ def test_output_that_a_daemon_keeps_open_ends_with_the_step(lab: Lab) -> None:
     started = time.monotonic()
     assert lab.build(steps=lab.step(f"sleep 60 & echo $! > {pid}"))["changed"]
     assert time.monotonic() - started < 50
-    until = time.monotonic() + 30
-    while _run.process_started(int(pid.read_text())) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not _run.process_started(int(pid.read_text())), "what a step started ends with it"
+    until(lambda: not process.process_started(int(pid.read_text())))
 
 
 def test_a_terminated_builder_leaves_what_the_next_one_removes(cluster: Any) -> None:
