@@ -7,14 +7,12 @@ Native metrics are a setting of the cluster's configuration (CustomSlurmSettings
 
 from __future__ import annotations
 
-import http.client
-import os
 import re
-import urllib.request
 from typing import Any, NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import http
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
-from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.ask import scontrol
 
 # Before, slurmctld could crash when asked after a partition had been deleted, and said that nothing is ever allocated.
 SAFE = (25, 11, 5)
@@ -27,7 +25,7 @@ _LOOK_AT = "see 'systemctl status slurmctld munge' and /var/log/slurmctld.log"
 
 
 class Request(NamedTuple):
-    """What is asked for; the module's documentation tells what each part means."""
+    """The module's options."""
 
     prefix: str = "/opt/slurm"
     source: str = "auto"
@@ -36,11 +34,11 @@ class Request(NamedTuple):
     address: str = "127.0.0.1"
     interval: str = "60s"
     users: bool = False
-    timeout: float = 10
+    timeout: float = 10.0
 
 
 class Outcome(NamedTuple):
-    """Where they come from, and what Prometheus has to scrape."""
+    """The module's result."""
 
     source: str
     version: str
@@ -68,9 +66,7 @@ def parse_config(text: str) -> dict[str, str]:
 
 def read_config(prefix: str, seconds: float) -> dict[str, str]:
     """Ask the controller for its settings."""
-    program = os.path.join(prefix, "bin/scontrol")
-    path = f"{prefix}/bin:{prefix}/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
-    said = run([program, "show", "config"], seconds, environment={"PATH": path}, hint=_LOOK_AT)
+    said = scontrol(prefix, "show", "config", seconds=seconds, hint=_LOOK_AT)
     settings = parse_config(said.out)
     if said.code or not version_of(settings.get("slurm_version", "")):
         wrong = f"told no SLURM_VERSION, it ended with {said.code}: {said.first}"
@@ -79,12 +75,10 @@ def read_config(prefix: str, seconds: float) -> dict[str, str]:
 
 
 def answers(url: str, seconds: float) -> str:
-    """Return nothing where an address gives metrics of Slurm, else what it did instead."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    """Return why an address gives no metrics of Slurm; empty if it does."""
     try:
-        with opener.open(url, timeout=seconds) as response:
-            text = response.read(_ANSWER_LIMIT).decode("utf-8", "replace")
-    except (OSError, http.client.HTTPException) as error:
+        text = http.ask(url, seconds, proxies=False, most=_ANSWER_LIMIT).good_text()
+    except Problem as error:
         return f"it says {error}"
     return "" if re.search(r"^slurm_jobs", text, re.MULTILINE) else "its answer has no slurm_jobs"
 
@@ -99,14 +93,14 @@ def why_not_native(settings: dict[str, str], request: Request) -> str:
     """Return why slurmctld's own metrics are not used; nothing where they are."""
     version = settings["slurm_version"]
     if request.source == "exporter":
-        return "the exporter is asked for"
+        return "slurm_exporter_source is exporter"
     if version_of(version) < SAFE:
         safe = ".".join(map(str, SAFE))
         return f"Slurm {version} is older than {safe} of ParallelCluster 3.16, from which on its own metrics are safe"
     kind = settings.get("metricstype", "")
     if kind != PLUGIN:
         found = f"MetricsType is {kind}" if kind else "MetricsType is not set"
-        return f"Slurm {version} can do without: {found}; {SETTING} in the cluster's configuration sets it"
+        return f"{found}; Slurm {version} has metrics of its own once the cluster's configuration has {SETTING}"
     url = f"http://{request.address}:{_port_of(settings)}/metrics/jobs"
     said = answers(url, request.timeout)
     return f"{url} should give Slurm's own metrics, but {said}" if said else ""

@@ -2,24 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 from __future__ import annotations
 
-import importlib.util
 import random
-from pathlib import Path
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _node_names
-
-PROGRAM = Path(__file__).parents[2] / "fixtures/slurm/hostnames.py"
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm import names as slurm_names
+from ansible_collections.pcluster.postboot.tests.programs import load
 
 
 def hostnames(hostlist: str) -> list[str]:
-    spec = importlib.util.spec_from_file_location("hostnames", PROGRAM)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return list(module.hostnames(hostlist))
+    return list(load("tests/unit/fixtures/slurm/hostnames.py").hostnames(hostlist))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +34,7 @@ def hostnames(hostlist: str) -> list[str]:
     ],
 )
 def test_ranges(names: str, hostlist: str) -> None:
-    assert _node_names.ranges(names.split()) == hostlist
+    assert slurm_names.ranges(names.split()) == hostlist
 
 
 def test_every_name_is_there_once() -> None:
@@ -52,16 +44,16 @@ def test_every_name_is_there_once() -> None:
             f"{chance.choice(['q-st-p5-', 'q-dy-g5-', 'n'])}{chance.choice(['', '0', '00'])}{number}"
             for number in chance.sample(range(130), 40)
         }
-        assert sorted(hostnames(_node_names.ranges(names))) == sorted(names)
+        assert sorted(hostnames(slurm_names.ranges(names))) == sorted(names)
 
 
 def test_ten_thousand_nodes_are_few_bytes() -> None:
-    assert _node_names.ranges(f"gpu-st-p5-{number}" for number in range(10000, 0, -1)) == "gpu-st-p5-[1-10000]"
+    assert slurm_names.ranges(f"gpu-st-p5-{number}" for number in range(10000, 0, -1)) == "gpu-st-p5-[1-10000]"
 
 
 def test_what_people_are_shown_has_a_length() -> None:
-    assert _node_names.shown(f"gpu-st-p5-{number}" for number in range(1, 1001)) == "gpu-st-p5-[1-1000]"
+    assert slurm_names.shown(f"gpu-st-p5-{number}" for number in range(1, 1001)) == "gpu-st-p5-[1-1000]"
     odd = [f"gpu-st-p5-{number}" for number in range(1, 1001, 2)]
-    assert _node_names.shown(odd, 30) == "gpu-st-p5-[1,3,5,7,9,11,13,15] and 492 more"
-    assert _node_names.shown(["a-name-that-is-long"], 10) == "a-name-that-is-long"
-    assert _node_names.shown([]) == ""
+    assert slurm_names.shown(odd, 30) == "gpu-st-p5-[1,3,5,7,9,11,13,15] and 492 more"
+    assert slurm_names.shown(["a-name-that-is-long"], 10) == "a-name-that-is-long"
+    assert slurm_names.shown([]) == ""

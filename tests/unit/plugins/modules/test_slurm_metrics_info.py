@@ -5,48 +5,35 @@
 from __future__ import annotations
 
 import shlex
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _slurm_metrics
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm import metrics
 from ansible_collections.pcluster.postboot.plugins.modules import slurm_metrics_info
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
-Run = Callable[..., dict[str, Any]]
 NATIVE = {"MetricsType": "metrics/openmetrics", "SLURM_VERSION": "25.11.8"}
 
 
 class Controller:
-    """A Slurm below a folder, and its slurmctld."""
-
-    def __init__(self, top: Path, run: Run) -> None:
+    def __init__(self, top: Path, run: lab.Run) -> None:
         self.top, self._run = top, run
         (top / "bin").mkdir()
         self.page = "# TYPE slurm_jobs gauge\nslurm_jobs 3\n"
         self.status = 200
         self.asked: list[str] = []
+        self.port = 0
         controller = self
 
-        class Pages(BaseHTTPRequestHandler):
+        class Pages(lab.Pages):
             def do_GET(self) -> None:
                 controller.asked.append(self.path)
-                self.send_response(controller.status)
-                self.end_headers()
-                self.wfile.write(controller.page.encode())
+                self.say(controller.status, controller.page)
 
-            def log_message(self, *_words: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-
-    @property
-    def port(self) -> int:
-        return int(self.server.server_address[1])
+        self.pages = Pages
 
     def says(self, code: int = 0, errors: str = "", **settings: str) -> None:
         # As the real one prints it; a later section may have a name again.
@@ -60,22 +47,23 @@ class Controller:
         ]
         script = self.top / "bin/scontrol"
         text = "" if code else "\n".join([*lines, ""])
-        script.write_text(
+        lab.program(
+            script,
             f"#!/bin/sh\n[ \"$*\" = 'show config' ] || exit 9\nprintf %s {shlex.quote(text)}\n"
-            f"printf %s {shlex.quote(errors)} >&2\nexit {code}\n"
+            f"printf %s {shlex.quote(errors)} >&2\nexit {code}\n",
         )
-        script.chmod(0o755)
 
     def __call__(self, **args: Any) -> dict[str, Any]:
-        return self._run(slurm_metrics_info, {"prefix": str(self.top), **args})
+        # More than the module's own 10 s, for a machine that does other work meanwhile.
+        return self._run(slurm_metrics_info, {"prefix": str(self.top), "timeout": 60, **args})
 
 
 @pytest.fixture
-def slurm(tmp_path: Path, run_module: Run) -> Iterator[Controller]:
+def slurm(tmp_path: Path, run_module: lab.Run) -> Iterator[Controller]:
     controller = Controller(tmp_path, run_module)
-    yield controller
-    controller.server.shutdown()
-    controller.server.server_close()
+    with lab.serving(controller.pages) as url:
+        controller.port = int(url.rpartition(":")[2])
+        yield controller
 
 
 def test_native(slurm: Controller) -> None:
@@ -123,8 +111,8 @@ NEEDS = "slurm_exporter_sha256['x86_64']"
         ),
         (
             {"SLURM_VERSION": "25.11.8", "MetricsType": "(null)"},
-            "no metrics of Slurm: Slurm 25.11.8 can do without: MetricsType is not set; CustomSlurmSettings: "
-            "[{MetricsType: metrics/openmetrics}] in the cluster's configuration sets it; "
+            "no metrics of Slurm: MetricsType is not set; Slurm 25.11.8 has metrics of its own once the cluster's "
+            "configuration has CustomSlurmSettings: [{MetricsType: metrics/openmetrics}]; "
             "or set slurm_exporter_sha256['x86_64'] for the exporter",
         ),
     ],
@@ -141,21 +129,23 @@ def test_an_exporter_that_cannot_be_had_is_said_so_and_nothing_is_scraped(
     assert result["summary"] == said
 
 
-def test_an_exporter_that_cannot_be_had_is_not_missed_where_slurm_has_metrics(slurm: Controller) -> None:
-    slurm.says(**NATIVE)
-    assert slurm(exporter_needs=NEEDS)["source"] == "native"
-
-
-def test_an_exporter_that_is_asked_for_is_not_left_out(slurm: Controller) -> None:
-    """Its hash was asked for before anything was touched."""
-    slurm.says(**NATIVE)
-    assert slurm(source="exporter", exporter_needs=NEEDS)["source"] == "exporter"
-
-
-@pytest.mark.parametrize("version", ["25.11.5", "25.11.10", "26.05.0", "26.05.5"])
-def test_newer_versions_are_safe(slurm: Controller, version: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "asked", "source"),
+    [
+        ("25.11.5", {}, "native"),
+        ("25.11.10", {}, "native"),
+        ("26.05.0", {}, "native"),
+        ("25.11.8", {"exporter_needs": NEEDS}, "native"),
+        ("25.11.8", {"source": "exporter"}, "exporter"),
+        ("25.11.8", {"source": "exporter", "exporter_needs": NEEDS}, "exporter"),
+    ],
+)
+def test_slurms_own_metrics_are_taken_unless_the_exporter_is_asked_for(
+    slurm: Controller, version: str, asked: dict[str, str], source: str
+) -> None:
     slurm.says(**{**NATIVE, "SLURM_VERSION": version})
-    assert slurm()["source"] == "native"
+    assert slurm(**asked)["source"] == source
+    assert bool(slurm.asked) == (source == "native")
 
 
 @pytest.mark.parametrize("kind", ["(null)", None])
@@ -193,19 +183,15 @@ def test_an_answer_without_metrics_is_none(slurm: Controller) -> None:
     assert slurm()["reason"].endswith("its answer has no slurm_jobs")
 
 
-def test_the_exporter_can_be_asked_for(slurm: Controller) -> None:
-    slurm.says(**NATIVE)
-    assert slurm(source="exporter")["source"] == "exporter"
-    assert not slurm.asked
-
-
 def test_native_that_cannot_be_is_an_error(slurm: Controller) -> None:
     slurm.says(SLURM_VERSION="25.11.8")
     script = slurm.top / "bin/scontrol"
     script.write_text(script.read_text().replace("something/else", "(null)"))
     result = slurm(source="native")
     assert result["failed"]
-    assert result["msg"].startswith("slurm_exporter_source is native, and that cannot be: Slurm 25.11.8")
+    assert result["msg"].startswith(
+        "slurm_exporter_source is native, and that cannot be: MetricsType is not set; Slurm 25.11.8"
+    )
 
 
 @pytest.mark.parametrize(
@@ -241,5 +227,5 @@ def test_no_slurm(slurm: Controller) -> None:
 
 
 def test_a_port_is_always_known() -> None:
-    assert _slurm_metrics._port_of({}) == "6817"
-    assert _slurm_metrics._port_of({"slurmctldport": "6820-6829"}) == "6820"
+    assert metrics._port_of({}) == "6817"
+    assert metrics._port_of({"slurmctldport": "6820-6829"}) == "6820"
