@@ -4,27 +4,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import fnmatch
-import grp
 import os
-import pwd
 import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, Said, run
 
 TIMEOUT = 60
-_SUFFIX = ".postboot"
-
-
-class FilesError(Problem):
-    """Why nothing was put in place, on one line."""
 
 
 class Wanted(NamedTuple):
@@ -40,7 +35,7 @@ class Wanted(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What is asked for; the module's documentation tells what each part means."""
+    """The module's options."""
 
     path: str
     files: tuple[Wanted, ...]
@@ -65,9 +60,9 @@ class _Attributes(NamedTuple):
 
 
 def _inside(path: str, what: str) -> str:
-    clean = os.path.normpath(path)
-    if not path or os.path.isabs(path) or clean.split(os.sep)[0] in (".", ".."):
-        raise FilesError(f"{what}: {path!r} is not below the folder; needed: a relative path without '..'")
+    clean = files.below(path)
+    if not clean:
+        raise Problem(f"{what}: {path!r} is not below the folder; needed: a relative path without '..'")
     return clean
 
 
@@ -78,7 +73,7 @@ def _with_newline(text: str) -> str:
 def normalised(request: Request) -> Request:
     """Refuse what cannot be meant, and return the request with clean paths."""
     if not os.path.isabs(request.path):
-        raise FilesError(f"path: {request.path!r} is relative; needed: an absolute path")
+        raise Problem(f"path: {request.path!r} is relative; needed: an absolute path")
     files = tuple(
         wanted._replace(path=_inside(wanted.path, "files"), content=_with_newline(wanted.content))
         for wanted in request.files
@@ -86,10 +81,10 @@ def normalised(request: Request) -> Request:
     seen: set[str] = set()
     for wanted in files:
         if wanted.path in seen:
-            raise FilesError(f"files: {wanted.path} is listed twice")
+            raise Problem(f"files: {wanted.path} is listed twice")
         seen.add(wanted.path)
         if not re.fullmatch(r"[0-7]{3,4}", wanted.mode):
-            raise FilesError(f"mode {wanted.mode!r} of {wanted.path} is no octal number in quotes, such as '0644'")
+            raise Problem(f"mode {wanted.mode!r} of {wanted.path} is no octal number in quotes, such as '0644'")
     return request._replace(
         path=os.path.normpath(request.path),
         files=files,
@@ -97,19 +92,12 @@ def normalised(request: Request) -> Request:
     )
 
 
-def _number(name: str, database: str) -> int | None:
-    try:
-        return pwd.getpwnam(name).pw_uid if database == "user" else grp.getgrnam(name).gr_gid
-    except KeyError:
-        return int(name) if name.isdigit() else None
-
-
 def _attributes(wanted: Wanted, check: bool) -> _Attributes:
-    uid, gid = _number(wanted.owner, "user"), _number(wanted.group, "group")
+    uid, gid = files.user_id(wanted.owner), files.group_id(wanted.group)
     for number, name, what in ((uid, wanted.owner, "user"), (gid, wanted.group, "group")):
         # On a fresh host the user comes with a task that check mode only foretells.
         if number is None and not check:
-            raise FilesError(f"{what} {name!r} of {wanted.path} is not on this node; make it first")
+            raise Problem(f"{what} {name!r} of {wanted.path} is not on this node; make it first")
     return _Attributes(int(wanted.mode, 8), uid, gid)
 
 
@@ -120,7 +108,7 @@ def _found(path: str) -> tuple[str, _Attributes] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     if stat.S_ISDIR(status.st_mode):
-        raise FilesError(f"{path} is a folder; needed: a file, or nothing; move it away")
+        raise Problem(f"{path} is a folder; needed: a file, or nothing; move it away")
     if not stat.S_ISREG(status.st_mode):
         return None
     with open(path, encoding="utf-8", errors="surrogateescape", newline="") as stream:
@@ -138,7 +126,9 @@ def _strangers(request: Request) -> list[str]:
             continue
         with os.scandir(where) as entries:
             for entry in entries:
-                if fnmatch.fnmatchcase(entry.name, name) and not entry.is_dir(follow_symlinks=False):
+                if files.TEMPORARY.match(entry.name) or entry.is_dir(follow_symlinks=False):
+                    continue
+                if fnmatch.fnmatchcase(entry.name, name):
                     found.add(os.path.join(folder, entry.name))
     return sorted(found - wanted)
 
@@ -160,17 +150,24 @@ def _lay_out(request: Request, removed: Sequence[str], folder: str) -> None:
         there = os.path.join(request.path, path)
         for name in os.listdir(there) if os.path.isdir(there) else ():
             own = os.path.join(path, name)
-            if own not in candidates | folders and own not in removed and not name.endswith(_SUFFIX):
+            if own not in candidates | folders and own not in removed and not files.TEMPORARY.match(name):
                 os.symlink(os.path.join(there, name), os.path.join(folder, own))
 
 
 def _complaint(done: Said, request: Request, folder: str) -> str:
     """Say what the program did not like, with the files where the user knows them and what they were made from."""
     text = done.err if done.err.strip() else done.out
+    # amtool says on its standard output what is wrong, after what is right, and on the other one how many files are.
+    if "FAILED" in done.out and "FAILED" not in done.err:
+        text = re.sub(r"\A(.*\n)*?(?=.*FAILED)", "", done.out)
     lines = [line.strip() for line in text.splitlines() if line.strip() and not re.match(r"\s*WARN", line)]
     said = " ".join(lines) or f"{request.validate[0]} ended with {done.code} and said nothing"
     said = re.sub(r"^FAILED:\s*", "", said)
-    blamed = [wanted.source for wanted in request.files if wanted.source and f"{folder}/{wanted.path}" in said]
+    sources = [wanted for wanted in request.files if wanted.source]
+    blamed = [wanted.source for wanted in sources if f"{folder}/{wanted.path}" in said]
+    blamed = blamed or [
+        one.source for one in sources if re.search(rf"\b{re.escape(os.path.basename(one.path))}\b", said)
+    ]
     said = said.replace(f"{folder}/", os.path.join(request.path, "")).replace(folder, request.path)
     said = said if len(said) <= 600 else said[:597] + "..."
     advice = f"; correct {', '.join(dict.fromkeys(blamed))}" if blamed else ""
@@ -184,7 +181,7 @@ def _validate(request: Request, removed: Sequence[str]) -> bool:
     if not shutil.which(request.validate[0]):
         if request.check:  # a task before this one would have brought it
             return False
-        raise FilesError(f"validate: the program {request.validate[0]} is not there; install it first")
+        raise Problem(f"validate: the program {request.validate[0]} is not there; install it first")
     # Only for us: a candidate may hold what its mode will keep from others.
     with tempfile.TemporaryDirectory(prefix="postboot-files-") as folder:
         folder = os.path.realpath(folder)
@@ -193,9 +190,9 @@ def _validate(request: Request, removed: Sequence[str]) -> bool:
         try:
             said = run(argv, TIMEOUT, cwd=folder)
         except NotRun as error:
-            raise FilesError(f"validate: {error}") from error
+            raise Problem(f"validate: {error}") from error
         if said.code:
-            raise FilesError(_complaint(said, request, folder))
+            raise Problem(_complaint(said, request, folder))
     return True
 
 
@@ -212,56 +209,35 @@ def _make_folders(request: Request) -> None:
             os.chmod(path, 0o755)
 
 
-def _temporary(path: str) -> str:
-    folder, name = os.path.split(path)
-    return os.path.join(folder, f".{name}{_SUFFIX}")
-
-
-def _prepare(path: str, wanted: Wanted, attributes: _Attributes) -> None:
-    """Write a file beside its place."""
-    temporary = _temporary(path)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
-        os.fchmod(descriptor, 0o600)  # a killed run may have left it open to others
-        stream.write(wanted.content)
-        stream.flush()
-        os.fchown(descriptor, -1 if attributes.uid is None else attributes.uid, attributes.gid or 0)
-        os.fchmod(descriptor, attributes.mode)
-        os.fsync(descriptor)
-
-
 def _install(request: Request, due: Mapping[str, tuple[Wanted, _Attributes]], removed: Sequence[str]) -> None:
     """Write every file beside its place, and only then move them all there."""
     _make_folders(request)
-    paths = {os.path.join(request.path, path): content for path, content in due.items()}
-    try:
-        for path, (wanted, attributes) in paths.items():
-            _prepare(path, wanted, attributes)
-    except OSError:
-        for path in paths:
-            if os.path.lexists(_temporary(path)):
-                os.unlink(_temporary(path))
-        raise
-    for path in paths:
-        os.rename(_temporary(path), path)
+    folders = {os.path.dirname(os.path.join(request.path, path)) for path in [*due, *removed]}
+    for folder in folders:
+        files.sweep(folder)
+    with contextlib.ExitStack() as stack:
+        ready = [stack.enter_context(_prepared(os.path.join(request.path, path), *due[path])) for path in due]
+        for staged in ready:
+            os.rename(staged.path, staged.final)
     for path in removed:
         os.unlink(os.path.join(request.path, path))
-    for folder in {os.path.dirname(path) for path in [*paths, *(os.path.join(request.path, p) for p in removed)]}:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    for folder in folders:
+        files.sync(folder)
+
+
+@contextlib.contextmanager
+def _prepared(path: str, wanted: Wanted, attributes: _Attributes) -> Iterator[files.Staged]:
+    """Write a file beside its place."""
+    with files.Staged(path) as staged:
+        staged.file.write(wanted.content.encode("utf-8", "surrogateescape"))
+        staged.settle(attributes.mode, -1 if attributes.uid is None else attributes.uid, attributes.gid or 0)
+        yield staged
 
 
 def _like(attributes: _Attributes, owner: str = "", group: str = "") -> str:
-    def name(number: int | None, database: str) -> str:
-        try:
-            return pwd.getpwuid(number or 0).pw_name if database == "user" else grp.getgrgid(number or 0).gr_name
-        except KeyError:
-            return str(number)
-
-    return f"{attributes.mode:04o} {owner or name(attributes.uid, 'user')}:{group or name(attributes.gid, 'group')}"
+    mode, _space, names = files.like(attributes.mode, attributes.uid or 0, attributes.gid or 0).partition(" ")
+    user, _colon, its_group = names.partition(":")
+    return f"{mode} {owner or user}:{group or its_group}"
 
 
 def _difference(path: str, before: tuple[str, str], after: tuple[str, str]) -> dict[str, str]:

@@ -139,7 +139,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host.module imp
 
 
 def work(module: AnsibleModule) -> dict[str, Any]:
-    """Do what is asked for, and return the result."""
+    """Put the files in place, and return what was written and removed."""
     params = module.params
     request = validated.Request(
         path=params["path"],
