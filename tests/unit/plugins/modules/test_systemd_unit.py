@@ -4,26 +4,33 @@
 
 from __future__ import annotations
 
-import http.server
-import json
+import marshal
 import os
 import shutil
+import socket
 import sys
-import threading
 import time
 from types import SimpleNamespace
 
 import pytest
 import yaml
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _systemd
+from ansible_collections.pcluster.postboot.plugins.module_utils._systemd import (
+    files,
+    plan,
+    ports,
+    systemctl,
+    unit,
+    wait,
+)
 from ansible_collections.pcluster.postboot.plugins.modules import systemd_unit
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
 SYSTEMCTL = """#!{python} -SE
-import json, os, sys, time
+import marshal, os, sys, time  # nothing that takes long to import, since each test starts it many times
 home = {home!r}
-path = home + "/state.json"
-state = json.load(open(path))
+path = home + "/manager"
+state = marshal.load(open(path, "rb"))
 words = [word for word in sys.argv[1:] if not word.startswith("-")]
 command, name = words[0], (words[1:] or [""])[0]
 open(home + "/calls", "a").write(" ".join(sys.argv[1:]) + "\\n")
@@ -47,9 +54,9 @@ def up():
         unit.update(ActiveState="failed", SubState="failed", Result="exit-code", ExecMainStatus="217")
         return
     unit.update(ActiveState="active", SubState="running", Result="success")
-    unit["MainPID"] = str(int(unit.get("MainPID", 99)) + 1)
-    unit.update(dict.fromkeys(["ExecMainStartTimestampMonotonic", "ActiveEnterTimestampMonotonic",
-                               "StateChangeTimestampMonotonic"], now))
+    unit.update(ActiveEnterTimestampMonotonic=now, StateChangeTimestampMonotonic=now)
+    if name.endswith(".service"):  # a timer has no process
+        unit.update(MainPID=str(int(unit.get("MainPID", 99)) + 1), ExecMainStartTimestampMonotonic=now)
     if unit.get("Type") == "oneshot":
         unit.update(ActiveState="inactive", SubState="dead")
 
@@ -80,7 +87,7 @@ elif command == "reload":
     unit["ReloadResult"] = "exit-code" if unit.get("behaviour") == "bad-reload" else "success"
 elif command == "stop":
     unit.update(ActiveState="inactive", SubState="dead")
-json.dump(state, open(path, "w"))
+marshal.dump(state, open(path, "wb"))
 """
 
 ANALYZE = """#!{python} -SE
@@ -105,6 +112,8 @@ TICK = 0.02
 
 UNIT = "[Unit]\nDescription=Demo\n[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"
 
+TIMER = "[Timer]\nOnBootSec=1h\n[Install]\nWantedBy=timers.target\n"
+
 
 class Host:
     """A folder with units, and the programs that stand for systemd."""
@@ -113,31 +122,36 @@ class Host:
         self.home = home
         self.units = home / "units"
         self.units.mkdir()
+        self.conf = home / "conf"
+        self.conf.write_text("1")
         self._run_module = run_module
-        (home / "state.json").write_text(json.dumps({"reloaded": 0, "units": {}}))
-        (home / "bin").mkdir()
+        (home / "manager").write_bytes(marshal.dumps({"reloaded": 0, "units": {}}))
         self.program("systemctl", SYSTEMCTL.format(python=sys.executable, home=str(home)))
         self.program("systemd-analyze", ANALYZE.format(python=sys.executable))
         self.program("journalctl", "#!/bin/sh\necho '-- Boot --'\necho 'the last line'\n")
 
     def program(self, name, text):
-        path = self.home / "bin" / name
-        path.write_text(text)
-        path.chmod(0o755)
+        lab.program(self.home / "bin" / name, text)
 
     def set(self, name, **properties):
-        state = json.loads((self.home / "state.json").read_text())
+        state = marshal.loads((self.home / "manager").read_bytes())
         state["units"].setdefault(name, {}).update(properties)
-        (self.home / "state.json").write_text(json.dumps(state))
+        (self.home / "manager").write_bytes(marshal.dumps(state))
+
+    def change(self, path):
+        time.sleep(TICK)
+        path.write_text("2")
 
     def calls(self):
-        path = self.home / "calls"
-        lines = path.read_text().splitlines() if path.exists() else []
-        path.write_text("")
+        lines = lab.lines(self.home / "calls")
+        (self.home / "calls").write_text("")
         return [line for line in lines if not line.startswith("show")]
 
     def run(self, check=False, **args):
-        args = {"name": "demo.service", "directory": str(self.units), **args}
+        if "units" in args:
+            args["units"] = [{"directory": str(self.units), **one} for one in args["units"]]
+        else:
+            args = {"name": "demo.service", "directory": str(self.units), **args}
         time.sleep(TICK)
         return self._run_module(systemd_unit, args, check=check)
 
@@ -147,8 +161,8 @@ def host(tmp_path, monkeypatch, run_module):
     host = Host(tmp_path, run_module)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     (tmp_path / "running").mkdir()
-    monkeypatch.setattr(_systemd, "RUNNING", str(tmp_path / "running"))
-    monkeypatch.setattr(_systemd, "SETTLE_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(systemctl, "RUNNING", str(tmp_path / "running"))
+    monkeypatch.setattr(wait, "SETTLE_SECONDS", (0.0, 0.0))
     return host
 
 
@@ -204,12 +218,12 @@ def test_a_run_killed_between_writing_and_restarting_is_finished(host, monkeypat
     host.run(unit=UNIT)
     changed = UNIT.replace("Demo", "Other")
     with monkeypatch.context() as patch:
-        patch.setattr(_systemd, "_systemctl", _killed_at("daemon-reload", _systemd._systemctl))
+        patch.setattr(systemctl, "tell", _killed_at("daemon-reload", systemctl.tell))
         with pytest.raises(KeyboardInterrupt):
             host.run(unit=changed)
     assert host.run(unit=changed, check=True)["actions"] == ["reloaded-daemon", "restarted"]
     with monkeypatch.context() as patch:
-        patch.setattr(_systemd, "_carry_out", _killed_at("restart", _systemd._carry_out))
+        patch.setattr(unit, "_carry_out", _killed_at("restart", unit._carry_out))
         with pytest.raises(KeyboardInterrupt):
             host.run(unit=changed)
     assert host.run(unit=changed)["actions"] == ["restarted"]
@@ -223,17 +237,6 @@ def _killed_at(word, real):
         return real(*args, **kwargs)
 
     return call
-
-
-def test_a_write_that_was_cut_short_leaves_the_old_file(host, monkeypatch):
-    host.run(unit=UNIT)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "rename", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-        result = host.run(unit=UNIT.replace("Demo", "Other"))
-    assert result["failed"]
-    assert "No space left on device" in result["msg"]
-    assert (host.units / "demo.service").read_text() == UNIT
-    assert [path.name for path in host.units.iterdir()] == ["demo.service"]
 
 
 def test_a_newer_program_restarts_even_through_a_link_and_with_an_old_mtime(host, tmp_path):
@@ -261,46 +264,36 @@ def test_a_folder_stands_for_its_files(host, tmp_path):
     args = {"unit": UNIT, "restart_on": [str(folder)]}
     host.run(**args)
     assert host.run(**args)["actions"] == []
-    time.sleep(TICK)
-    (folder / "a").write_text("2")
+    host.change(folder / "a")
     assert host.run(**args)["actions"] == ["restarted"]
 
 
 @pytest.mark.parametrize(("can", "action"), [("yes", "reloaded"), ("no", "restarted")])
-def test_a_newer_configuration_reloads(host, tmp_path, can, action):
-    conf = tmp_path / "conf"
-    conf.write_text("1")
+def test_a_newer_configuration_reloads(host, can, action):
     host.set("demo.service", CanReload=can)
-    args = {"unit": UNIT, "reload_on": [str(conf)]}
+    args = {"unit": UNIT, "reload_on": [str(host.conf)]}
     assert "started" in host.run(**args)["actions"]
     assert host.run(**args)["actions"] == []
-    time.sleep(TICK)
-    conf.write_text("2")
+    host.change(host.conf)
     assert host.run(check=True, **args)["actions"] == [action]
     assert host.run(**args)["actions"] == [action]
     assert host.run(**args)["actions"] == []
 
 
-def test_a_restart_makes_the_reload_superfluous(host, tmp_path):
-    conf = tmp_path / "conf"
-    conf.write_text("1")
+def test_a_restart_makes_the_reload_superfluous(host):
     host.set("demo.service", CanReload="yes")
-    host.run(unit=UNIT, reload_on=[str(conf)])
-    time.sleep(TICK)
-    conf.write_text("2")
-    result = host.run(unit=UNIT + "# new\n", reload_on=[str(conf)])
+    host.run(unit=UNIT, reload_on=[str(host.conf)])
+    host.change(host.conf)
+    result = host.run(unit=UNIT + "# new\n", reload_on=[str(host.conf)])
     assert result["actions"] == ["wrote", "reloaded-daemon", "restarted"]
-    assert host.run(unit=UNIT + "# new\n", reload_on=[str(conf)])["actions"] == []
+    assert host.run(unit=UNIT + "# new\n", reload_on=[str(host.conf)])["actions"] == []
 
 
-def test_a_failed_reload_is_told(host, tmp_path):
-    conf = tmp_path / "conf"
-    conf.write_text("1")
+def test_a_failed_reload_is_told(host):
     host.set("demo.service", CanReload="yes", behaviour="bad-reload")
-    host.run(unit=UNIT, reload_on=[str(conf)])
-    time.sleep(TICK)
-    conf.write_text("2")
-    result = host.run(unit=UNIT, reload_on=[str(conf)])
+    host.run(unit=UNIT, reload_on=[str(host.conf)])
+    host.change(host.conf)
+    result = host.run(unit=UNIT, reload_on=[str(host.conf)])
     assert result["msg"] == (
         "demo.service could not reload: result exit-code; "
         f"see 'journalctl -u demo.service' and {host.units}/demo.service"
@@ -413,10 +406,10 @@ def test_a_start_that_is_refused_or_never_tried(host):
 
 
 def test_a_process_that_keeps_dying_is_not_started(host, monkeypatch):
-    monkeypatch.setattr(_systemd, "SETTLE_SECONDS", (0.4, 0.4))
-    real = _systemd.status_of
+    monkeypatch.setattr(wait, "SETTLE_SECONDS", (0.4, 0.4))
+    real = systemctl.status_of
     pids = iter(range(1000))
-    monkeypatch.setattr(_systemd, "status_of", lambda name: {**real(name), "NRestarts": str(next(pids))})
+    monkeypatch.setattr(systemctl, "status_of", lambda name: {**real(name), "NRestarts": str(next(pids))})
     result = host.run(unit=UNIT, wait_seconds=1)
     assert result["msg"].startswith("demo.service did not come up and stay so within 1 s: it is active/running, ")
     assert "restart(s)" in result["msg"]
@@ -430,63 +423,53 @@ def test_a_service_that_tells_when_it_is_up_need_not_be_watched(host, monkeypatc
         slept.append(seconds)
         time.sleep(seconds)
 
-    monkeypatch.setattr(_systemd, "SETTLE_SECONDS", (1.5, 1.5))
-    monkeypatch.setattr(_systemd, "time", SimpleNamespace(**{**vars(time), "sleep": sleep}))
+    monkeypatch.setattr(wait, "SETTLE_SECONDS", (1.5, 1.5))
+    monkeypatch.setattr(wait, "time", SimpleNamespace(**{**vars(time), "sleep": sleep}))
     host.set("demo.service", Type=kind)
     assert host.run(unit=UNIT, wait_seconds=10)["actions"][-1] == "started"
     assert bool(slept) == watched
 
 
-class _Web(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.server.asked += 1
-        self.send_response(200 if self.path == "/ok" or self.server.asked > 3 else 503)
-        self.end_headers()
+class _Web(lab.Pages):
+    asked, url = 0, ""
 
-    def log_message(self, *args):
-        pass
+    def do_GET(self):
+        _Web.asked += 1
+        self.say(200 if self.path == "/ok" or self.asked > 3 else 503)
 
 
 @pytest.fixture
-def web():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Web)
-    server.asked = 0
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+def web(monkeypatch):
+    monkeypatch.setattr(_Web, "asked", 0)
+    with lab.serving(_Web) as _Web.url:
+        yield _Web
 
 
 def test_wait_url_is_asked_until_it_answers_and_on_every_run(host, web, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    url = f"http://127.0.0.1:{web.server_address[1]}"
-    assert host.run(unit=UNIT, wait_url=f"{url}/soon")["actions"][-1] == "started"
+    assert host.run(unit=UNIT, wait_url=f"{web.url}/soon")["actions"][-1] == "started"
     assert web.asked == 4
-    assert host.run(unit=UNIT, wait_url=f"{url}/ok")["actions"] == []
+    assert host.run(unit=UNIT, wait_url=f"{web.url}/ok")["actions"] == []
     assert web.asked == 5
 
 
 def test_wait_url_that_does_not_answer(host, web):
     web.asked = -1000
-    url = f"http://127.0.0.1:{web.server_address[1]}/x"
+    url = f"{web.url}/x"
     result = host.run(unit=UNIT, wait_url=url, wait_seconds=1)
     assert result["msg"].startswith(f"demo.service is active, but {url} gave no 2xx answer within 1 s: HTTP Error 503")
     assert result["msg"].endswith(f"; see 'journalctl -u demo.service' and {host.units}/demo.service")
     assert result["journal"] == ["the last line"]
 
 
-def test_one_that_still_starts_is_told_and_has_not_failed(host, web, monkeypatch, tmp_path):
+def test_one_that_still_starts_is_told_and_has_not_failed(host, web, warnings, tmp_path):
     """As Prometheus does: /-/healthy answers at once, and /-/ready says 503 until its log is read."""
-    warnings = []
-    monkeypatch.setattr(systemd_unit.AnsibleModule, "warn", lambda _self, text: warnings.append(text))
     (tmp_path / "wal/checkpoint.1").mkdir(parents=True)
     for name, size in (("checkpoint.1/0", 4_000_000), ("2", 1_000_000)):
         (tmp_path / "wal" / name).touch()
         os.truncate(tmp_path / "wal" / name, size)
     web.asked = -1000
-    url = f"http://127.0.0.1:{web.server_address[1]}"
+    url = web.url
     args = {"unit": UNIT, "wait_url": f"{url}/ready", "wait_alive_url": f"{url}/ok", "wait_log": str(tmp_path / "wal")}
     begin = time.monotonic()
     result = host.run(**args, wait_seconds=0)
@@ -510,9 +493,8 @@ def test_one_that_still_starts_is_told_and_has_not_failed(host, web, monkeypatch
 @pytest.mark.parametrize("log", [None, "/no/such/folder"])
 def test_without_a_log_nothing_is_added_to_the_time(host, web, log):
     web.asked = -1000
-    url = f"http://127.0.0.1:{web.server_address[1]}"
-    result = host.run(unit=UNIT, wait_url=f"{url}/x", wait_alive_url=f"{url}/ok", wait_log=log, wait_seconds=1)
-    assert f"demo.service is up and still starts: it answers at {url}/ok, and not yet at" in result["starting"]
+    result = host.run(unit=UNIT, wait_url=f"{web.url}/x", wait_alive_url=f"{web.url}/ok", wait_log=log, wait_seconds=1)
+    assert f"demo.service is up and still starts: it answers at {web.url}/ok, and not yet at" in result["starting"]
 
 
 @pytest.mark.parametrize("behaviour", ["", "fails"])
@@ -520,15 +502,14 @@ def test_without_a_log_nothing_is_added_to_the_time(host, web, log):
 def test_who_holds_the_port_is_named(host, web, monkeypatch, behaviour, unit):
     """Whether the unit failed on it, or is up and another program answers."""
     host.set("demo.service", behaviour=behaviour)
-    monkeypatch.setattr(_systemd, "_unit_of", lambda process: unit if process == str(os.getpid()) else "")
+    monkeypatch.setattr(ports, "_unit_of", lambda process: unit if process == str(os.getpid()) else "")
     web.asked = -1000
-    port = web.server_address[1]
-    message = host.run(unit=UNIT, wait_url=f"http://127.0.0.1:{port}/x", wait_seconds=1)["msg"]
+    message = host.run(unit=UNIT, wait_url=f"{web.url}/x", wait_seconds=1)["msg"]
     with open("/proc/self/comm") as stream:
         program = stream.read().strip()
     whose = " of other.service" if unit == "other.service" else ""
     held = (
-        f"; port {port} is held by {program} (pid {os.getpid()}{whose}), not by demo.service: "
+        f"; port {web.url.rpartition(':')[2]} is held by {program} (pid {os.getpid()}{whose}), not by demo.service: "
         "stop it, or give the component another address; see 'journalctl"
     )
     assert (held in message) == (unit != "demo.service")
@@ -536,14 +517,14 @@ def test_who_holds_the_port_is_named(host, web, monkeypatch, behaviour, unit):
 
 
 def test_nobody_is_named_where_nobody_listens(web):
-    assert _systemd._stranger("demo.service", None) == ""
-    assert _systemd._stranger("demo.service", "http://127.0.0.1:9/x") == ""
-    assert _systemd._stranger("demo.service", "http://127.0.0.1:none/x") == ""
+    assert ports.stranger("demo.service", None) == ""
+    assert ports.stranger("demo.service", "http://127.0.0.1:9/x") == ""
+    assert ports.stranger("demo.service", "http://127.0.0.1:none/x") == ""
 
 
 def test_a_process_is_of_the_unit_of_its_control_group(tmp_path, monkeypatch):
     real = open
-    for path, unit in (
+    for path, name in (
         ("0::/system.slice/demo.service", "demo.service"),
         ("12:pids:/x\n1:name=systemd:/system.slice/demo.service/sub\n0::/system.slice/demo.service", "demo.service"),
         ("0::/user.slice/user-0.slice/session-3.scope", "session-3.scope"),
@@ -551,9 +532,9 @@ def test_a_process_is_of_the_unit_of_its_control_group(tmp_path, monkeypatch):
     ):
         (tmp_path / "cgroup").write_text(path + "\n")
         monkeypatch.setattr("builtins.open", lambda *_args, **_more: real(tmp_path / "cgroup"))
-        assert _systemd._unit_of("1") == unit
+        assert ports._unit_of("1") == name
         monkeypatch.undo()
-    assert _systemd._unit_of("0") == ""
+    assert ports._unit_of("0") == ""
 
 
 def test_a_start_that_fails_tells_the_address_too(host):
@@ -563,23 +544,14 @@ def test_a_start_that_fails_tells_the_address_too(host):
     assert message.startswith("demo.service did not come up to answer at http://127.0.0.1:9/x within 15 s: it is ")
 
 
-def test_oneshot_is_started_once(host, tmp_path):
+def test_oneshot_is_started_once(host):
     host.set("demo.service", Type="oneshot")
-    conf = tmp_path / "conf"
-    conf.write_text("1")
-    args = {"unit": UNIT, "restart_on": [str(conf)]}
+    args = {"unit": UNIT, "restart_on": [str(host.conf)]}
     assert host.run(**args)["actions"][-1] == "started"
     assert host.calls()[-1] == "start demo.service"
     assert host.run(**args)["actions"] == []
-    time.sleep(TICK)
-    conf.write_text("2")
+    host.change(host.conf)
     assert host.run(**args)["actions"] == ["started"]
-
-
-def test_timers_have_no_process(host):
-    timer = "[Timer]\nOnBootSec=1h\n[Install]\nWantedBy=timers.target\n"
-    assert host.run(name="demo.timer", unit=timer)["actions"] == ["wrote", "enabled", "reloaded-daemon", "started"]
-    assert host.run(name="demo.timer", unit=timer)["actions"] == []
 
 
 def test_image_build_only_writes_and_enables(host, tmp_path):
@@ -631,10 +603,26 @@ def test_without_systemd_at_all(host):
     assert host.run(unit=UNIT)["msg"] == "the program systemctl is not there"
 
 
+def test_a_unit_yields_to_another_process_that_answers(host, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yielding = {"unit": UNIT, "yield_to": f"127.0.0.1:{server.getsockname()[1]}"}
+        assert host.run(**yielding)["actions"] == []
+        assert host.run(unit=UNIT)["actions"] == ["wrote", "enabled", "reloaded-daemon", "started"]
+        # The unit's own process may well be the one that answers.
+        changed = host.run(**{**yielding, "unit": UNIT + "# new\n"})["actions"]
+        assert changed == ["wrote", "reloaded-daemon", "restarted"]
+        host.set("demo.service", ActiveState="inactive")
+        with monkeypatch.context() as patch:
+            patch.setattr(systemctl, "RUNNING", "/not/there")  # in an image build nothing of the machine counts
+            assert "wrote" in host.run(**yielding, state="present")["actions"]
+        assert host.run(**yielding)["actions"] == []
+    assert "started" in host.run(**yielding)["actions"]
+
+
 def test_what_generators_write_is_not_taken_for_a_change(monkeypatch):
-    monkeypatch.setattr(_systemd, "changed_at", lambda path: 5.0 if path.startswith("/run/") else 3.0)
+    monkeypatch.setattr(files, "changed_at", lambda path: 5.0 if path.startswith("/run/") else 3.0)
     status = {"FragmentPath": "/run/systemd/generator/x.service", "DropInPaths": "/run/systemd/a.conf /etc/b.conf"}
-    assert _systemd._newest(_systemd.Request("x.service", directory="/not/there"), status) == 3
+    assert plan._newest(unit.Request("x.service", directory="/not/there"), status) == 3
 
 
 def test_an_answer_from_another_process_does_not_count(host, monkeypatch):
@@ -642,25 +630,25 @@ def test_an_answer_from_another_process_does_not_count(host, monkeypatch):
         host.set("demo.service", ActiveState="failed", SubState="failed", Result="exit-code")
         return  # the port's present owner answers; ours has just failed on it
 
-    monkeypatch.setattr(_systemd, "_answers", answers)
+    monkeypatch.setattr(wait, "_answers", answers)
     result = host.run(unit=UNIT, wait_url="http://127.0.0.1:1/", wait_seconds=2)
     assert "did not come up to answer at http://127.0.0.1:1/ within 2 s: it is failed/failed" in result["msg"]
 
 
 def test_the_process_that_listens_itself_need_not_stay_first(host, web, monkeypatch):
-    monkeypatch.setattr(_systemd, "SETTLE_SECONDS", (60.0, 60.0))
-    monkeypatch.setattr(_systemd, "_same_process", lambda name, identity: True)
+    monkeypatch.setattr(wait, "SETTLE_SECONDS", (60.0, 60.0))
+    monkeypatch.setattr(wait, "_same_process", lambda name, identity: True)
     web.asked = 10
-    url = f"http://127.0.0.1:{web.server_address[1]}/ok"
-    assert _systemd._listens(str(os.getpid()), url)
-    assert not _systemd._listens(str(os.getppid()), url)
-    assert not _systemd._listens("0", url)
-    request = _systemd.Request("demo.service", wait_url=url, wait_seconds=30)
+    url = f"{web.url}/ok"
+    assert ports.listens(str(os.getpid()), url)
+    assert not ports.listens(str(os.getppid()), url)
+    assert not ports.listens("0", url)
+    request = unit.Request("demo.service", wait_url=url, wait_seconds=30)
     monkeypatch.setattr(
-        _systemd, "status_of", lambda name: {"ActiveState": "active", "MainPID": str(os.getpid()), "NRestarts": "0"}
+        systemctl, "status_of", lambda name: {"ActiveState": "active", "MainPID": str(os.getpid()), "NRestarts": "0"}
     )
     began = time.monotonic()
-    _systemd._wait(request, changed=True)
+    wait.until_up(request, changed=True)
     assert time.monotonic() - began < 10  # half of wait_seconds is how long it would have to stay
 
 
@@ -669,7 +657,7 @@ def provided(host, tmp_path, monkeypatch):
     """Systemd's tools for users and directories; `broken` in the home makes them do nothing."""
     for name, constant in (("sysusers.d", "SYSUSERS"), ("tmpfiles.d", "TMPFILES"), ("late", "LATE_TMPFILES")):
         (tmp_path / name).mkdir()
-        monkeypatch.setattr(_systemd, constant, str(tmp_path / name))
+        monkeypatch.setattr(files, constant, str(tmp_path / name))
     host.program(
         "systemd-tmpfiles",
         f"""#!/bin/sh
@@ -685,7 +673,7 @@ while read -r kind path mode rest; do [ "$kind" = d ] && install -d -m "$mode" "
         if not accounts.exists() or f"u {name} " not in accounts.read_text():
             raise KeyError(name)
 
-    monkeypatch.setattr(_systemd.pwd, "getpwnam", getpwnam)
+    monkeypatch.setattr(files.pwd, "getpwnam", getpwnam)
     return host
 
 
@@ -728,8 +716,7 @@ def test_what_systemd_s_tools_did_not_make_is_named(provided, tmp_path, kind):
 
 
 def test_companions_come_with_the_unit(host):
-    timer = "[Timer]\nOnBootSec=1h\n[Install]\nWantedBy=timers.target\n"
-    args = {"name": "demo.timer", "unit": timer, "companions": {"demo.service": UNIT}}
+    args = {"name": "demo.timer", "unit": TIMER, "companions": {"demo.service": UNIT}}
     assert host.run(**args)["actions"] == ["wrote", "enabled", "reloaded-daemon", "started"]
     assert (host.units / "demo.service").read_text() == UNIT
     assert host.run(**args)["actions"] == []
@@ -756,7 +743,8 @@ def test_a_drop_in_of_another_unit_comes_with_the_unit(host):
 
 def test_every_option_is_documented():
     documented = yaml.safe_load(systemd_unit.DOCUMENTATION)["options"]
-    assert set(documented) == set(_systemd.Request._fields) - {"check"}
+    assert set(documented) == {*unit.Request._fields, "units"} - {"check"}
+    assert set(documented["units"]["suboptions"]) == set(systemd_unit.UNIT)
 
 
 @pytest.mark.parametrize("check", [True, False])
@@ -767,7 +755,7 @@ def test_current_leaves_a_unit_that_does_not_run(host, check):
     assert not any("start" in call for call in host.calls())
 
 
-def test_current_restarts_a_unit_that_is_older_than_its_files(host, tmp_path):
+def test_current_restarts_a_unit_that_is_older_than_its_files(host):
     host.run(unit=UNIT)
     host.calls()
     args = {"state": "current", "dropins": {"10-path.conf": "[Service]\n"}}
@@ -775,9 +763,7 @@ def test_current_restarts_a_unit_that_is_older_than_its_files(host, tmp_path):
     assert host.run(**args)["actions"] == []
 
 
-def test_a_unit_in_use_is_restarted_later(host, tmp_path, monkeypatch):
-    warnings = []
-    monkeypatch.setattr(systemd_unit.AnsibleModule, "warn", lambda _self, text: warnings.append(text))
+def test_a_unit_in_use_is_restarted_later(host, tmp_path, warnings):
     host.program(
         "who-uses-it",
         f"#!/bin/sh\necho asked >> {tmp_path}/asked\n[ -e {tmp_path}/jobs ] && cat {tmp_path}/jobs || :\n",
@@ -815,3 +801,81 @@ def test_a_unit_of_which_nobody_can_tell_is_not_restarted(host, program):
 def test_a_unit_that_is_down_is_started_whoever_uses_it(host):
     host.program("who-uses-it", "#!/bin/sh\necho 1\n")
     assert "started" in host.run(unit=UNIT, busy=["who-uses-it"])["actions"]
+
+
+SEVERAL = [
+    {"name": "count.timer", "unit": TIMER, "companions": {"count.service": UNIT.partition("[Install]")[0]}},
+    {"name": "count.service"},
+]
+
+
+def test_several_units_are_one_call(host):
+    host.set("count.service", UnitFileState="static")
+    foretold = host.run(units=SEVERAL, check=True)
+    assert host.calls() == []
+    assert list(host.units.iterdir()) == []
+    done = host.run(units=SEVERAL)
+    assert done["changed"]
+    assert done["actions"] == [
+        *(f"count.timer {action}" for action in ("wrote", "enabled", "reloaded-daemon", "started")),
+        "count.service started",
+    ]
+    assert (foretold["actions"], foretold["diff"]) == (done["actions"], done["diff"])
+    assert [diff["after_header"].rpartition("/")[2] for diff in done["diff"]] == [
+        *("count.timer", "count.service"),  # the files
+        *("count.timer", "count.service"),  # the states
+    ]
+    assert {name: one["actions"][-1:] for name, one in done["units"].items()} == {
+        "count.timer": ["started"],
+        "count.service": ["started"],
+    }
+    assert done["units"]["count.service"]["status"]["ActiveState"] == "active"
+    for check in (True, False):
+        again = host.run(units=SEVERAL, check=check)
+        assert (again["changed"], again["actions"], again["diff"]) == (False, [], [])
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        (
+            {"name": "demo.service", "unit": UNIT + "Bad=1\n"},
+            "unit: systemd would not take it as it is: demo.service:7:",
+        ),
+        ({"name": "demo.service"}, "demo.service is not there: no 'unit' was given"),
+        ({"name": "demo.service", "unit": UNIT, "dropins": {"path": ""}}, "demo.service: dropins: 'path' would not be"),
+        ({"name": "demo.service", "unit": " "}, "unit: the content for demo.service is empty"),
+    ],
+)
+def test_nothing_is_touched_where_one_of_several_units_is_wrong(host, second, said):
+    failed = host.run(units=[*SEVERAL, second])
+    assert failed["msg"].startswith(said)
+    assert host.calls() == []
+    assert list(host.units.iterdir()) == []
+
+
+def test_what_fails_of_several_units_is_named(host):
+    host.set("demo.service", behaviour="fails")
+    failed = host.run(units=[{"name": "demo.service", "unit": UNIT}, *SEVERAL])
+    assert failed["msg"].startswith("demo.service did not come up and stay so within 15 s: it is failed/failed")
+    assert failed["journal"] == ["the last line"]
+    host.program("systemctl", "#!/bin/sh\necho 'Failed to connect to bus' >&2\nexit 1\n")
+    failed = host.run(units=[{"name": "demo.service", "state": "present", "unit": UNIT + "# new\n"}])
+    assert failed["msg"].startswith("'systemctl show demo.service")
+
+
+def test_several_units_have_one_summary(host):
+    host.program("who-uses-it", "#!/bin/sh\necho 1\n")
+    units = [{"name": f"{name}.service", "unit": UNIT, "busy": ["who-uses-it"]} for name in ("a", "b", "c")]
+    host.run(units=units)
+    for one in units[:2]:
+        one["unit"] += "# new\n"
+    done = host.run(units=units)
+    assert done["summary"] == "restart of a.service pending; restart of b.service pending"
+    assert done["actions"] == [f"{name}.service {did}" for name in "ab" for did in ("wrote", "reloaded-daemon")]
+    assert len(done["units"]["a.service"]["pending"]) > 0
+
+
+def test_a_unit_and_several_are_refused_together(host):
+    assert "mutually exclusive: units|state" in host.run(units=SEVERAL, state="stopped")["msg"]
+    assert "one of the following is required: name, units" in host._run_module(systemd_unit, {})["msg"]
