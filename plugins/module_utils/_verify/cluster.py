@@ -1,9 +1,6 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Checks of a cluster by jobs that an ordinary user submits: what all stages share.
-
-A stage is a module _verify_<stage>.py with a function run(Context) that yields one Check after another.
-"""
+"""The cluster that is verified: its nodes as Slurm sees them, and jobs that an ordinary user submits to them."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ import contextlib
 import ctypes
 import io
 import itertools
-import json
 import os
 import pwd
 import re
@@ -19,64 +15,44 @@ import selectors
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _node_names, _run, _slurm_nodes, _verify_html
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm import names
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm import nodes as slurm_nodes
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify.report import Check
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MARK = "postboot-verify"
-# By which a job asks for GPUs in its container where the image does not.
+# With these variables a job asks for GPUs in a container whose image does not.
 GPU_ENVIRONMENT = ("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility")
 # What a node may be besides up; anything else keeps jobs from it, or says that it is about to go. A job that ends there
 # and the backfill scheduler's plans for it pass, and srun waits for them.
 _HARMLESS = {"CLOUD", "COMPLETING", "DYNAMIC_NORM", "PLANNED"}
-# How many things that were not measured the verdict names.
-_MOST_TOLD = 6
-# How wide the table is, as far as its first columns allow it.
-_WIDTH = 200
-# How a line begins that says that a job was ended from here.
+# The beginning of the line that says that this run has ended a job.
 LATE = "the job did not end within"
 # Jobs are submitted by several threads, and one that hangs is cancelled by its name.
 _NUMBERS = itertools.count(1)
-# How many seconds srun has for more than its job, and to end where it is asked to.
+# Seconds that srun may take beyond its job, and to end after a signal.
 _SPARE, _PATIENCE = 30, 20
-# How many seconds a job may print nothing before others are shown that this run is alive.
+# Seconds between two signs of life of this run while a job prints nothing.
 _BEAT = 30
-# How many bytes are kept of what a job of many nodes prints, of its complaints, and of the end where there is more.
+# Bytes that are kept of a job's output, of its errors, and of the end of a longer output.
 _MOST_PRINTED, _MOST_COMPLAINTS, _LAST = 64 * 2**20, 4 * 2**20, 2**20
-# How many seconds of results a run may lose that is killed.
-_SAVED_EVERY = 60
 _LIBC = ctypes.PyDLL(None)
 _PR_SET_PDEATHSIG = 1
 
 
-class VerifyError(Exception):
-    """Why nothing can be checked, on one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
-
-
 class TimeOver(Exception):
-    """All has taken as long as it may."""
-
-
-class Check(NamedTuple):
-    """What became of one check."""
-
-    name: str
-    subject: str  # the partition, or "cluster"
-    status: str  # ok, failed, skipped, or unknown: measured, and nobody can say whether that is well
-    message: str
-    details: dict[str, Any] = {}
-    missed: bool = True  # of one that was skipped: whether something is not known because of it
+    """The time of the whole verification (verify_limit) is over."""
 
 
 class Nccl(NamedTuple):
-    """What the stage nccl is asked for; the module's documentation tells what each part means."""
+    """Options of the stage nccl."""
 
     scopes: tuple[str, ...] = ("one", "two", "all", "container")
     collectives: tuple[str, ...] = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
@@ -92,12 +68,20 @@ class Nccl(NamedTuple):
     bisect: bool = True
 
 
+class Health(NamedTuple):
+    """Options of the stage health."""
+
+    checks: tuple[str, ...] = ("node_health", "gpu_diag", "efa_loopback", "nccl_one_node")
+    level: int = 2
+    minutes: int = 15
+
+
 class Options(NamedTuple):
-    """What is asked for; the module's documentation tells what each part means."""
+    """Options of the module."""
 
     user: str
     image: str = ""
-    images_dir: str = ""
+    images_dir: str = "/fsx/containers"
     partitions: tuple[str, ...] = ()
     nodes: int = 2
     power_up: bool = False
@@ -107,8 +91,10 @@ class Options(NamedTuple):
     slurm: str = "/opt/slurm"
     instance_types: dict[str, str] = {}
     versions: dict[str, dict[str, Any]] = {}
+    exporters: tuple[dict[str, Any], ...] = ()
     results_dir: str = "/fsx/nccl-tests/results"
     nccl: Nccl = Nccl()
+    health: Health = Health()
 
 
 class Node(NamedTuple):
@@ -130,12 +116,12 @@ class Node(NamedTuple):
 
     @property
     def is_idle(self) -> bool:
-        """Say whether no job ran there."""
+        """Say whether the node is up and runs no job."""
         return self.is_up and self.state.startswith("IDLE")
 
     @property
     def is_powered_down(self) -> bool:
-        """Say whether a job would boot it."""
+        """Say whether a job would boot the node."""
         base, *flags = self.state.split("+")
         return base == "IDLE" and set(flags) - _HARMLESS in ({"POWERED_DOWN"}, {"POWERING_UP"})
 
@@ -151,10 +137,10 @@ class Output(NamedTuple):
 def parse_nodes(text: str) -> list[Node]:
     """Return the nodes in the output of `scontrol -o show nodes`."""
     found = []
-    for fields in _slurm_nodes.nodes(text, "State", "Partitions", "Gres", "AvailableFeatures", "CPUTot", "CPUEfctv"):
+    for fields in slurm_nodes.nodes(text, "State", "Partitions", "Gres", "AvailableFeatures", "CPUTot", "CPUEfctv"):
         partitions = tuple(name for name in fields.get("Partitions", "").split(",") if name and name != "(null)")
         kinds = re.findall(r"(?:^|,)([a-z][a-z0-9-]*\.[a-z0-9-]+)(?=,|$)", fields.get("AvailableFeatures", ""))
-        gpus, cpus = _slurm_nodes.gpus_of(fields.get("Gres", "")), fields.get("CPUEfctv") or fields.get("CPUTot", "")
+        gpus, cpus = slurm_nodes.gpus_of(fields.get("Gres", "")), fields.get("CPUEfctv") or fields.get("CPUTot", "")
         kind = kinds[0] if len(kinds) == 1 else ""
         state, number = fields.get("State", ""), int(cpus) if cpus.isdigit() else 0
         efa = "efa" in fields.get("AvailableFeatures", "").split(",")
@@ -196,9 +182,9 @@ class Printed:
             os.fchmod(self._file.fileno(), 0o644)
 
     def write(self, part: bytes) -> None:
-        """Take what has just been printed."""
+        """Keep a part of the output."""
         self._file.write(part[: self._room])
-        # Whoever looks meanwhile sees it, and it is there where this run is killed.
+        # Flushed, so that people can follow the output, and a killed run leaves it.
         self._file.flush()
         self._last += part[self._room :]
         self._room -= len(part[: self._room])
@@ -207,7 +193,7 @@ class Printed:
             del self._last[:-_LAST]
 
     def close(self) -> None:
-        """Take no more."""
+        """Write the end of the output, and close the file."""
         if self._left_out:
             begun = self._last.find(b"\n") + 1
             self._file.write(b"\n# %d bytes are left out here, as this is too much\n" % (self._left_out + begun))
@@ -233,8 +219,10 @@ class Context:
         self.options = options
         self.runs: list[dict[str, Any]] = []
         self.pairs: list[dict[str, Any]] = []
+        self.findings: list[dict[str, Any]] = []
         # Called where there is more to keep; whoever wants it sets it.
         self.save: Callable[[], None] = lambda: None
+        self.note: Callable[[str], None] = lambda what: None  # what is being done
         self._until = time.monotonic() + 60 * options.limit if options.limit else float("inf")
         self.results_dir = ""
         self.images: dict[tuple[str, bool], Any] = {}  # what _verify_image has made
@@ -242,11 +230,9 @@ class Context:
         try:
             self.account = pwd.getpwnam(options.user)
         except KeyError as error:
-            raise VerifyError(
-                f"verify_user: {options.user!r} is no user of this node; needed: an ordinary one"
-            ) from error
+            raise Problem(f"verify_user: {options.user!r} is no user of this node; needed: an ordinary one") from error
         if self.account.pw_uid == 0:
-            raise VerifyError("verify_user: found root; needed: an ordinary user, who may less")
+            raise Problem("verify_user: found root; needed: an ordinary user, who may less")
 
     def _as_user(self, *argv: str, root: bool = False) -> list[str]:
         if root:
@@ -264,12 +250,12 @@ class Context:
         parent = self.options.results_dir
         if not self._images_folder:
             if not os.path.isdir(parent):
-                raise VerifyError(f"verify_results_dir: {parent} is not there; run site with --tags nccl_tests")
+                raise Problem(f"verify_results_dir: {parent} is not there; run site with --tags nccl_tests")
             self._images_folder = self._told("mktemp", "-d", f"{parent}/.verify-images-XXXXXX").strip()
         return self._images_folder
 
     def close(self) -> None:
-        """Remove what was needed only for as long as jobs ran."""
+        """Remove the folder of images."""
         if self._images_folder:
             self._told("rm", "-rf", self._images_folder)
 
@@ -277,15 +263,17 @@ class Context:
         """Return what a program prints that the user runs on this node."""
         command, program = self._as_user(program, *argv), os.path.basename(program)
         try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False, cwd="/tmp"
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise VerifyError(f"{program}: {error}") from error
-        if done.returncode:
-            said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
-            raise VerifyError(f"{program} {' '.join(argv)} ended with {done.returncode} and said: {said}")
-        return done.stdout
+            said = run(command, 60, cwd="/tmp")
+        except NotRun as problem:
+            raise Problem(f"{program}: {problem}") from problem
+        if said.code:
+            last = said.lines[-1] if said.lines else "nothing"
+            raise Problem(f"{program} {' '.join(argv)} ended with {said.code} and said: {last}")
+        return said.out
+
+    def nodes(self) -> list[Node]:
+        """Return all nodes of the cluster."""
+        return parse_nodes(self.slurm("scontrol", "-a", "-o", "show", "nodes"))
 
     def selected(
         self, name: str, every: bool = False, gpus: bool = False
@@ -295,13 +283,11 @@ class Context:
         `every` is all that are up, once where partitions share them; `gpus` only nodes that have some. Otherwise it is
         as many as are asked for, of those with GPUs and of those without, and nodes with GPUs come first.
         """
-        nodes = parse_nodes(self.slurm("scontrol", "-a", "-o", "show", "nodes"))
+        nodes = self.nodes()
         known = list(dict.fromkeys(name for node in nodes for name in node.partitions))
         wrong = [name for name in self.options.partitions if name not in known]
         if wrong:
-            raise VerifyError(
-                f"verify_partitions: found {', '.join(wrong)}; needed: some of {', '.join(known) or 'none'}"
-            )
+            raise Problem(f"verify_partitions: found {', '.join(wrong)}; needed: some of {', '.join(known) or 'none'}")
         first: dict[frozenset[str], str] = {}
         for partition in self.options.partitions or sorted(known):
             own = [node for node in nodes if partition in node.partitions and (node.gpus or not gpus)]
@@ -342,7 +328,7 @@ class Context:
 
     def no_room(self, nodes: Sequence[Node]) -> str:
         """Return why nodes were not asked."""
-        return f"no room within {self.options.wait} s on {_node_names.shown(node.name for node in nodes)}"
+        return f"no room within {self.options.wait} s on {names.shown(node.name for node in nodes)}"
 
     def srun(
         self,
@@ -352,10 +338,11 @@ class Context:
         *more: str,
         gpus: bool = True,
         root: bool = False,
+        minutes: int = 0,
     ) -> Output:
         """Run a shell script once on each of these nodes, and read what it prints with say()."""
         say = f'say() {{ printf "\\n{MARK}|%s|%s|%s\\n" "$SLURMD_NODENAME" "$1" "$2"; }}\n'
-        code, out, err = self.submit(partition, nodes, say + script, *more, gpus=gpus, root=root)
+        code, out, err = self.submit(partition, nodes, say + script, *more, gpus=gpus, root=root, minutes=minutes)
         return Output(code, values_of(out.text()), telling(err))
 
     def submit(
@@ -368,12 +355,15 @@ class Context:
         tasks_per_node: int = 1,
         gpus: bool = True,
         root: bool = False,
+        minutes: int = 0,
     ) -> tuple[int, Printed, str]:
         """Run a shell script on these nodes, with their GPUs; return its exit code, what it printed and complained.
 
         A log is written while it runs, has no more than is kept of it, and ends with the complaints. It is the user's
-        job; root's where the user may not do what is to be looked at.
+        job; root's where the user may not do what is to be looked at. `minutes` are those of a job that may take longer
+        than the others.
         """
+        minutes = minutes or self.options.time_limit
         if time.monotonic() >= self._until:
             raise TimeOver
         out, err = Printed(log, _MOST_PRINTED if log else 0), Printed(most=_MOST_COMPLAINTS)
@@ -387,8 +377,8 @@ class Context:
             f"--nodes={len(nodes)}",
             f"--ntasks={tasks_per_node * len(nodes)}",
             f"--ntasks-per-node={tasks_per_node}",
-            f"--nodelist={_node_names.ranges(node.name for node in nodes)}",
-            f"--time={self.options.time_limit}",
+            f"--nodelist={names.ranges(node.name for node in nodes)}",
+            f"--time={minutes}",
             "--chdir=/tmp",
             # Slurm does not know which CPUs are near which GPU; NCCL and the kernel do.
             "--cpu-bind=none",
@@ -399,8 +389,10 @@ class Context:
             "-c",
             script,
         ]
+        self.note(f"a job on {names.shown(node.name for node in nodes)}{', which boot first' if booting else ''}")
         # A node that boots may take as long as ParallelCluster gives it.
-        limit = 60 * self.options.time_limit + (2400 if booting else self.options.wait) + _SPARE
+        limit = 60 * minutes + (2400 if booting else self.options.wait) + _SPARE
+        # run() would keep all that is printed in memory and show others nothing of it, nor that this run is alive.
         with subprocess.Popen(
             self._as_user(*(GPU_ENVIRONMENT if count else ()), *argv, root=root),
             stdin=subprocess.DEVNULL,
@@ -426,14 +418,8 @@ class Context:
 
     def _end(self, child: subprocess.Popen[bytes], name: str, sinks: Mapping[Any, Printed]) -> None:
         # srun itself is ended in any case, whether Slurm answers or not.
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(
-                self._as_user(os.path.join(self.options.slurm, "bin", "scancel"), f"--name={name}"),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=3 * _PATIENCE,
-                check=False,
-            )
+        with contextlib.suppress(NotRun):
+            run(self._as_user(os.path.join(self.options.slurm, "bin", "scancel"), f"--name={name}"), 3 * _PATIENCE)
         for sign in (signal.SIGTERM, signal.SIGKILL):
             if _follow(child, sinks, _PATIENCE):
                 return
@@ -453,13 +439,13 @@ def _tie(parent: int) -> Callable[[], None]:
 
 
 def _follow(child: subprocess.Popen[bytes], sinks: Mapping[Any, Printed], seconds: float) -> bool:
-    """Take what a process prints until it ends; say whether it has ended in time."""
+    """Read a process's output until the process ends; say whether that was in time."""
     until = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
         for stream, sink in sinks.items():
             selector.register(stream, selectors.EVENT_READ, sink)
         while selector.get_map():
-            _run.heartbeat()
+            lock.heartbeat()
             left = until - time.monotonic()
             if left <= 0:
                 return False
@@ -487,120 +473,3 @@ def is_busy(output: Output) -> bool:
     return any(
         re.search(r"Unable to allocate resources: (Requested nodes are busy|Immediate)", e) for e in output.errors
     )
-
-
-def carry_out(
-    context: Context, stages: Mapping[str, Callable[[Context], Iterator[Check]]], output: str, told: Mapping[str, Any]
-) -> list[tuple[str, Check]]:
-    """Run the stages; what is known is written after each of them, with `told`, and each minute of a long one."""
-    begun, saved = time.time(), time.monotonic()
-    checks: list[tuple[str, Check]] = []
-    left = list(stages)
-
-    def save() -> None:
-        nonlocal saved
-        known = report(checks, begun, unfinished=left, **told, runs=context.runs, pairs=context.pairs)
-        write(output, known)
-        saved = time.monotonic()
-
-    def save_each_minute() -> None:
-        if time.monotonic() - saved >= _SAVED_EVERY:
-            save()
-
-    context.save = save_each_minute
-    while left:
-        try:
-            for check in stages[left[0]](context):
-                checks.append((left[0], check))
-                save_each_minute()
-        except TimeOver:
-            checks.append((left[0], Check("time", "cluster", "failed", _over(context.options.limit, left[1:]))))
-            left.clear()
-        else:
-            del left[0]
-        save()
-    return checks
-
-
-def _over(limit: int, left: Sequence[str]) -> str:
-    more = f", and {' and '.join(left)} not begun" if left else ""
-    return f"verify_limit: {limit} minutes were over before this stage was{more}; needed: more of them, or fewer checks"
-
-
-def report(
-    checks: Sequence[tuple[str, Check]], begun: float, unfinished: Sequence[str] = (), **more: Any
-) -> dict[str, Any]:
-    """Return what programs read; `unfinished` are the stages that have not ended yet."""
-    said = f"not finished: {', '.join(unfinished)}. " if unfinished else ""
-    return {
-        **more,
-        "started": _run.utc(begun),
-        "finished": "" if unfinished else _run.utc(time.time()),
-        "ok": not unfinished and not complaints(checks),
-        "verdict": said + verdict(checks),
-        "checks": [{"stage": stage, **check._asdict()} for stage, check in checks],
-    }
-
-
-def table(checks: Sequence[tuple[str, Check]]) -> list[str]:
-    """Return what people read; a message that is too long for a line goes on below itself."""
-    rows = [("STAGE", "WHERE", "CHECK", "RESULT", "")]
-    rows += [(stage, check.subject, check.name, check.status, check.message) for stage, check in checks]
-    widths = [max(len(row[index]) for row in rows) for index in range(4)]
-    lines = []
-    for row in rows:
-        before = "".join(cell.ljust(width + 2) for cell, width in zip(row, widths))
-        message = textwrap.wrap(row[4], max(80, _WIDTH - len(before)), break_long_words=False, break_on_hyphens=False)
-        lines += [
-            (text + part).rstrip() for text, part in zip([before] + [" " * len(before)] * len(message), message or [""])
-        ]
-    return lines
-
-
-def _counts(check: Check) -> bool:
-    """Say whether a check has looked at a node of a partition."""
-    return check.status != "skipped" and check.subject != "cluster"
-
-
-def _not_measured(checks: Sequence[tuple[str, Check]]) -> list[str]:
-    """Return what nobody knows because it was skipped, once for all stages that were skipped for the same reason."""
-    stages: dict[tuple[str, str], list[str]] = {}
-    for stage, check in checks:
-        if check.status == "skipped" and check.missed:
-            stages.setdefault((check.subject, check.message), []).append(stage)
-    return [f"{', '.join(dict.fromkeys(some))} on {subject}: {message}" for (subject, message), some in stages.items()]
-
-
-def complaints(checks: Sequence[tuple[str, Check]]) -> list[str]:
-    """Return one line for each check that failed, and for each stage that could look at nothing."""
-    said = [f"{c.subject}: {c.name} ({stage}): {c.message}" for stage, c in checks if c.status == "failed"]
-    for stage in dict.fromkeys(stage for stage, _check in checks):
-        own = [one for one in checks if one[0] == stage]
-        if not any(check.status == "failed" or _counts(check) for _stage, check in own):
-            said += [f"nothing was measured: {why}" for why in _not_measured(own)]
-    if said or any(_counts(check) for _stage, check in checks):
-        return said
-    skipped = [f"{stage}: {check.message}" for stage, check in checks if check.status == "skipped"]
-    return [f"nothing was measured: {'; '.join(skipped) or 'there is no partition'}"]
-
-
-def verdict(checks: Sequence[tuple[str, Check]]) -> str:
-    """Return all in one sentence, and first what was not measured."""
-    count = {status: sum(check.status == status for _stage, check in checks) for status in ("ok", "failed", "unknown")}
-    said = f"{count['failed']} of {len(checks)} checks failed" if count["failed"] else f"{count['ok']} checks passed"
-    said += f", and {count['unknown']} could not be judged" if count["unknown"] else ""
-    missed = _not_measured(checks)
-    more = f"; and {len(missed) - _MOST_TOLD} more" if len(missed) > _MOST_TOLD else ""
-    return f"not measured: {'; '.join(missed[:_MOST_TOLD])}{more}. {said}" if missed else said
-
-
-def write(path: str, result: dict[str, Any]) -> None:
-    """Put the report in place, for programs and beside it as a page."""
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    _run.write_atomically(path, json.dumps(result, indent=1, sort_keys=True) + "\n", 0o644)
-    _run.write_atomically(page_of(path), _verify_html.render(result), 0o644)
-
-
-def page_of(path: str) -> str:
-    """Return where the page is that belongs to a report."""
-    return f"{os.path.splitext(path)[0]}.html"
