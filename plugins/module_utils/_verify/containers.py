@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _verify, _verify_image
-from ansible_collections.pcluster.postboot.plugins.module_utils._node_names import shown
-from ansible_collections.pcluster.postboot.plugins.module_utils._verify import Check, Context, Node, Output
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import shown
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import cluster
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import image as verify_image
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify.cluster import Context, Node, Output
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify.report import Check
 
 # Nothing but the shell: it must run in the smallest of images too.
 SEES = """
@@ -43,7 +45,7 @@ python=$(command -v python3) || {{ say problem 'there is no python3'; exit; }}
 image=postboot-verify:$SLURM_JOB_ID
 say cuda_host "$("$python" -IS -c "$cuda" 2>&1 | tail -n 1)"
 run() {{ timeout 120 docker run --rm --network none --gpus all "$image" "$@" 2>&1; }}
-told=$("$python" -IS -c '{_verify_image.PACK}' | docker import - "$image" 2>&1) ||
+told=$("$python" -IS -c '{verify_image.PACK}' | docker import - "$image" 2>&1) ||
   {{ say problem "docker import failed: $(echo "$told" | tail -n 1)"; exit; }}
 trap 'docker rmi --force "$image" > /dev/null 2>&1' EXIT
 # Docker has the reason first, and after it how to get help.
@@ -63,7 +65,7 @@ def run(context: Context) -> Iterator[Check]:
         if skipped:
             yield skipped
             continue
-        kinds = _verify.kinds(nodes)
+        kinds = cluster.kinds(nodes)
         for kind in kinds:
             which = f" {'with' if kind[0].gpus else 'without'} GPUs" if len(kinds) > 1 else ""
             yield from _nodes(context, partition, partition + which, kind)
@@ -73,7 +75,7 @@ def _nodes(context: Context, partition: str, subject: str, nodes: Sequence[Node]
     """Yield the checks of some nodes of a partition, which are all with GPUs or all without."""
     names = [node.name for node in nodes]
     host = context.srun(partition, nodes, HOST)
-    if _verify.is_busy(host):
+    if cluster.is_busy(host):
         yield Check("container", subject, "skipped", f"its nodes had no room within {context.options.wait} s")
         return
     if host.code or set(names) - set(host.values):
@@ -81,13 +83,13 @@ def _nodes(context: Context, partition: str, subject: str, nodes: Sequence[Node]
         return
     yield _enroot(subject, host, names)
     yield from _docker(context, partition, subject, nodes, host)
-    image = _verify_image.find(context, partition, nodes)
+    image = verify_image.find(context, partition, nodes)
     if not image.path:
         yield Check("container", subject, "skipped" if image.busy else "failed", image.problem)
         return
     inside = context.srun(partition, nodes, SEES, f"--container-image={image.path}")
     details = {"nodes": names, "image": image.name, "host": host.values, "container": inside.values}
-    if _verify.is_busy(inside):
+    if cluster.is_busy(inside):
         yield Check("container", subject, "skipped", f"its nodes had no room within {context.options.wait} s")
         return
     problem = _why(inside, names, f"srun --container-image={image.path}") if inside.code else ""
@@ -118,7 +120,7 @@ def _enroot(subject: str, host: Output, names: Sequence[str]) -> Check:
     found = {name: host.values[name].get("enroot", [""])[-1] for name in names}
     wrong = [name for name, version in found.items() if not version[:1].isdigit()]
     if wrong:
-        return Check("enroot", subject, "failed", f"{wrong[0]} has none: {found[wrong[0]] or 'it said nothing'}")
+        return Check("enroot", subject, "failed", f"{wrong[0]} has no Enroot: {found[wrong[0]] or 'it said nothing'}")
     of: dict[str, list[str]] = {}
     for name, version in found.items():
         of.setdefault(version, []).append(name)
@@ -133,7 +135,7 @@ def _docker(context: Context, partition: str, subject: str, nodes: Sequence[Node
     if not nodes:
         return
     seen = context.srun(partition, nodes, DOCKER, root=True)
-    if _verify.is_busy(seen):
+    if cluster.is_busy(seen):
         yield Check("docker", subject, "skipped", context.no_room(nodes))
         return
     refused = [error for error in seen.errors if "Unable to allocate resources" in error]

@@ -14,8 +14,9 @@ import stat
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _verify
-from ansible_collections.pcluster.postboot.plugins.module_utils._verify import Context, Node
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import cluster
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify.cluster import Context, Node
 
 # Writes an image as a tar archive: a shell, Python, and the libraries of both and of nvidia-smi. That itself and CUDA's
 # library come to the container from outside. So do the files that the arguments are patterns for, and what lies beside
@@ -94,7 +95,7 @@ def find(context: Context, partition: str, nodes: Sequence[Node], pytorch: bool 
     return image
 
 
-def script(image: str, nccl: _verify.Nccl) -> str:
+def script(image: str, nccl: cluster.Nccl) -> str:
     """Return what makes an image on a node, with what NCCL's tests need in a container."""
     values = {"image": image, "environment": nccl.environment, "tests": nccl.tests_dir}
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items()) + MAKE
@@ -106,12 +107,12 @@ def _make(context: Context, partition: str, node: Node) -> Image:
     none = f"there is no image in {options.images_dir}, and none was made of the node's own files"
     try:
         folder = context.images_folder()
-    except _verify.VerifyError as error:
+    except Problem as error:
         return Image("", name, f"{none}: {error}; {_WHAT_TO_DO}")
     path = os.path.join(folder, f"{partition}-{node.name}.sqsh")
     # No GPUs: a node whose job has them all can still do it.
     seen = context.srun(partition, [node], script(path, options.nccl), gpus=False)
-    if _verify.is_busy(seen):
+    if cluster.is_busy(seen):
         return Image("", name, context.no_room([node]), busy=True)
     told = seen.values.get(node.name, {})
     if told.get("image"):

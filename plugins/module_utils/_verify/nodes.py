@@ -6,32 +6,33 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _efa, _run, _verify
-from ansible_collections.pcluster.postboot.plugins.module_utils._node_names import shown
-from ansible_collections.pcluster.postboot.plugins.module_utils._verify import Check, Context
+from ansible_collections.pcluster.postboot.plugins.module_utils._efa import devices
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import run as host_run
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import shown
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import cluster
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify.cluster import Context, Options
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify.report import Check
 
-# Services with metrics, and where they answer unless their options say otherwise.
-EXPORTERS = {"node_exporter": 9100, "nvidia-dcgm-exporter": 9400, "slurm_exporter": 9341, "prometheus": 9090}
-# Those that a node has whenever its last run had the component; the one of GPUs only where there are some.
-_OWN = {"node_exporter": "node_exporter", "dcgm_exporter": "nvidia-dcgm-exporter"}
 _RAN = ("changed", "unchanged")
-# For how many reasons of failures there is a line.
+# The number of reasons of failures with a line each.
 _MOST_REASONS = 10
 
+# Each word of $exporters is unit:port:option: the port counts where the unit's command line has no such option.
 PROBE = f"""
-report={os.path.join(_run.STATE_DIR, "report.json")}
+report={os.path.join(lock.STATE_DIR, "report.json")}
 # In parts: srun takes a line of more than 1024 bytes apart, and those of several nodes get mixed.
 [ ! -r $report ] || (tr -d '\\n' < $report; echo) | fold -b -w 400 | while IFS= read -r part
   do say report "$part"
 done
-for one in {" ".join(f"{name}:{port}" for name, port in EXPORTERS.items())}; do
-  unit=${{one%:*}} address=localhost:${{one#*:}}
+for exporter in $exporters; do
+  unit=${{exporter%%:*}} option=${{exporter##*:}} address=localhost:${{exporter#*:}} address=${{address%:*}}
   systemctl is-enabled --quiet "$unit" 2> /dev/null || continue
-  told=$(systemctl show --property=ExecStart "$unit" | sed -n 's/.* --\\(web.listen-\\)*address=\\([^ ;"]*\\).*/\\2/p')
+  told=$(systemctl show --property=ExecStart "$unit" | sed -n "s/.* $option=\\([^ ;\\"]*\\).*/\\1/p")
   case $told in :*) address=localhost$told ;; ?*) address=$told ;; esac
   if curl -gsf --noproxy '*' -o /dev/null -m 10 "http://$address/metrics"
     then say up "$unit"
@@ -50,54 +51,49 @@ done
 
 def run(context: Context) -> Iterator[Check]:
     """Yield what becomes of each check."""
-    say = f'say() {{ printf "\\n{_verify.MARK}|head|%s|%s\\n" "$1" "$2"; }}\n'
+    options = context.options
+    exporters = " ".join(f"{one['unit']}:{one['port']}:{one['option']}" for one in options.exporters)
+    probe = f"exporters={shlex.quote(exporters)}\n{PROBE}"
+    say = f'say() {{ printf "\\n{cluster.MARK}|head|%s|%s\\n" "$1" "$2"; }}\n'
     try:
-        done = subprocess.run(
-            ["sh", "-c", say + PROBE],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=120,
-            check=False,
-        )
-        yield from _judge("cluster", _verify.values_of(done.stdout), {"head": ""}, context.options.versions)
-    except subprocess.TimeoutExpired:
+        said = host_run.run(["sh", "-c", say + probe], 120)
+        yield from _judge("cluster", cluster.values_of(said.out), {"head": ""}, options)
+    except host_run.NotRun:
         yield Check("last run", "cluster", "failed", "the head node did not say within 120 s how it is")
     for partition, nodes, skipped in context.selected("last run", every=True):
         if skipped:
             yield skipped
             continue
         # No GPUs: a node whose job has them all can still answer.
-        seen, asked, busy = context.ask(partition, nodes, PROBE, gpus=False)
+        seen, asked, busy = context.ask(partition, nodes, probe, gpus=False)
         if busy:
             yield Check("last run", partition, "skipped", context.no_room(busy))
         if asked and seen.code:
             yield Check("job", partition, "failed", f"srun ended with {seen.code}: {'; '.join(seen.errors)}")
         elif asked:
-            kinds = {node.name: context.options.instance_types.get(node.name) or node.instance_type for node in asked}
+            kinds = {node.name: options.instance_types.get(node.name) or node.instance_type for node in asked}
             # Without EFA in the cluster's configuration even a p5 has no device.
             if not any(node.efa or seen.values.get(node.name, {}).get("device") for node in asked):
                 kinds = dict.fromkeys(kinds, "")
             gpus = {node.name for node in asked if node.gpus}
-            yield from _judge(partition, seen.values, kinds, context.options.versions, gpus)
+            yield from _judge(partition, seen.values, kinds, options, gpus)
 
 
 def _judge(
     subject: str,
     values: Mapping[str, Mapping[str, Sequence[str]]],
     kinds: Mapping[str, str],
-    versions: Mapping[str, Mapping[str, Any]],
+    options: Options,
     gpus: Collection[str] = (),
 ) -> Iterator[Check]:
     """Yield the checks of some nodes; `kinds` has the instance type of each, or nothing, `gpus` who has some."""
     of = {name: values.get(name, {}) for name in kinds}
     reports = {name: _report(seen) for name, seen in of.items()}
     yield from _last_run(subject, reports)
-    if versions:
-        yield from _versions(subject, reports, versions)
-    yield from _exporters(subject, of, reports, gpus)
-    if any(seen.get("device") for seen in of.values()) or any(kind in _efa.DEVICES for kind in kinds.values()):
+    if options.versions:
+        yield from _versions(subject, reports, options.versions)
+    yield from _exporters(subject, of, reports, options.exporters, gpus)
+    if any(seen.get("device") for seen in of.values()) or any(kind in devices.DEVICES for kind in kinds.values()):
         yield from _fabric(subject, of, kinds)
 
 
@@ -105,20 +101,21 @@ def _exporters(
     subject: str,
     of: Mapping[str, Mapping[str, Sequence[str]]],
     reports: Mapping[str, dict[str, Any] | None],
+    exporters: Collection[Mapping[str, Any]],
     gpus: Collection[str],
 ) -> Iterator[Check]:
-    """Say whether the exporters answer that are enabled, and whether those are that site has brought there."""
+    """Check that enabled exporters answer, and that the exporters that site has installed are enabled."""
     down: dict[str, list[str]] = {}
     missing: dict[tuple[str, str], list[str]] = {}
     for name, seen in of.items():
         for one in seen.get("down", []):
             down.setdefault(one, []).append(name)
         enabled = [one.split(" ")[0] for one in (*seen.get("up", []), *seen.get("down", []))]
-        ran = [one for one in (reports[name] or {}).get("components", []) if one.get("status") in _RAN]
-        for component in (str(one.get("name")) for one in ran):
-            unit = _OWN.get(component, "")
-            if unit and unit not in enabled and (component != "dcgm_exporter" or name in gpus):
-                missing.setdefault((unit, component), []).append(name)
+        ran = {one.get("name") for one in (reports[name] or {}).get("components", []) if one.get("status") in _RAN}
+        for exporter in exporters:
+            expected = exporter["where"] == "all" or (exporter["where"] == "gpu" and name in gpus)
+            if expected and exporter["component"] in ran and exporter["unit"] not in enabled:
+                missing.setdefault((exporter["unit"], exporter["component"]), []).append(name)
     up = sorted({one for seen in of.values() for one in seen.get("up", [])})
     silent = ", ".join(f"{one} on {shown(names)}" for one, names in down.items())
     problems = [f"no answer from {silent}; see 'journalctl -u' there"] if down else []
@@ -173,7 +170,7 @@ def _last_run(subject: str, reports: Mapping[str, dict[str, Any] | None]) -> Ite
 def _versions(
     subject: str, reports: Mapping[str, dict[str, Any] | None], versions: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Check]:
-    """Say whether site has run on these nodes for the versions that they are to have."""
+    """Check that the last run of site on these nodes was for the wanted versions."""
     # Without a report, the check of the last run has failed.
     told = {name: report.get("versions") for name, report in reports.items() if report}
     known = {name: found for name, found in told.items() if isinstance(found, dict)}
@@ -193,7 +190,7 @@ def _versions(
         yield Check("versions", subject, "failed", f"{'; '.join(lines)}; run site there", details)
     silent = [name for name in told if name not in known]
     if silent:
-        why = f"the report of {shown(silent)} tells none: run site there"
+        why = f"the report of {shown(silent)} names no versions: run site there"
         yield Check("versions", subject, "unknown", why, details)
     if others or silent or not known:
         return
@@ -203,15 +200,15 @@ def _versions(
 
 
 def _phrases(found: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Return what each component came to on a node, in its own words where it has some."""
+    """Return each component's summary or version on a node."""
     return {component: str(seen.get("summary") or seen.get("version") or "") for component, seen in found.items()}
 
 
 def _fabric(subject: str, of: Mapping[str, Mapping[str, Sequence[str]]], kinds: Mapping[str, str]) -> Iterator[Check]:
     bad: dict[str, list[str]] = {}
     for name, seen in of.items():
-        answering, there = len(_efa.domains("\n".join(seen.get("domain", [])))), len(seen.get("device", []))
-        wanted = _efa.DEVICES.get(kinds[name], there)
+        answering, there = len(devices.domains("\n".join(seen.get("domain", [])))), len(seen.get("device", []))
+        wanted = devices.DEVICES.get(kinds[name], there)
         if there != wanted:
             bad.setdefault(f"{{}} has {there} of the {wanted} EFA devices of a {kinds[name]}", []).append(name)
         elif answering != there:

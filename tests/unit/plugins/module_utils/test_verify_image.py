@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _verify, _verify_containers, _verify_image
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import cluster, containers, image
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
 SAY = 'say() { printf "\\npostboot-verify|n1|%s|%s\\n" "$1" "$2"; }\n'
 # A node's, and not that of the tests' own Python.
@@ -27,7 +28,7 @@ class Node:
         self.root, self.image, self.shared = root, root / "results/x.sqsh", root / "fsx"
         for folder in ("results", "system/libibverbs", "fsx/lib", "fsx/bin", "tmp"):
             (root / folder).mkdir(parents=True)
-        self.nccl = _verify.Nccl(tests_dir=str(self.shared / "bin"), environment=str(self.shared / "setup.sh"))
+        self.nccl = cluster.Nccl(tests_dir=str(self.shared / "bin"), environment=str(self.shared / "setup.sh"))
         (self.shared / "setup.sh").write_text(f"export LD_LIBRARY_PATH={self.shared}/lib\n")
 
     @property
@@ -38,10 +39,10 @@ class Node:
 
     def make(self, **environment: str) -> dict[str, list[str]]:
         given = {"PATH": f"{self.squashfs}:{PATH}", "TMPDIR": str(self.root / "tmp"), **environment}
-        script = SAY + _verify_image.script(str(self.image), self.nccl)
+        script = SAY + image.script(str(self.image), self.nccl)
         done = subprocess.run(["sh", "-c", script], env=given, capture_output=True, text=True, check=True)
         assert not list((self.root / "tmp").iterdir())
-        return _verify.values_of(done.stdout)["n1"]
+        return cluster.values_of(done.stdout)["n1"]
 
     def unpack(self) -> Path:
         inside = self.root / "inside"
@@ -74,13 +75,12 @@ def test_a_container_of_it_answers(node: Node) -> None:
     assert node.image.stat().st_size < 60e6
     folder = node.unpack()
     # As nvidia-container-cli would.
-    (folder / "usr/bin/nvidia-smi").write_text("#!/bin/sh\necho 'GPU 0: NVIDIA H100'\n")
-    (folder / "usr/bin/nvidia-smi").chmod(0o755)
+    lab.program(folder / "usr/bin/nvidia-smi", "#!/bin/sh\necho 'GPU 0: NVIDIA H100'\n")
     (folder / "dev").mkdir()
     (folder / "dev/null").touch()
     (folder / "proc/self").mkdir(parents=True)
     (folder / "proc/self/mountinfo").write_text("22 1 0:77 / / rw - ext4 x rw\n")
-    seen = _verify.values_of(inside(folder, _verify_containers.SEES).stdout)["n1"]
+    seen = cluster.values_of(inside(folder, containers.SEES).stdout)["n1"]
     name = next(line for line in Path("/etc/os-release").read_text().splitlines() if line.startswith("PRETTY_NAME="))
     assert seen == {"root": ["0:77 /"], "os": [name.split('"')[1]], "gpu": ["GPU 0: NVIDIA H100"]}
 
@@ -132,10 +132,7 @@ def test_what_nccl_tests_need_of_the_system(node: Node) -> None:
 
 @pytest.mark.parametrize(
     ("missing", "problem"),
-    [
-        ("mksquashfs", "there is no mksquashfs; run site with --tags enroot"),
-        ("python3", "there is no python3"),
-    ],
+    [("mksquashfs", "there is no mksquashfs; run site with --tags enroot"), ("python3", "there is no python3")],
 )
 def test_programs_that_are_not_there(node: Node, missing: str, problem: str) -> None:
     (node.root / "bin").mkdir()
@@ -151,8 +148,7 @@ def test_programs_that_are_not_there(node: Node, missing: str, problem: str) -> 
 def test_what_went_wrong_is_one_line(node: Node) -> None:
     """It is what failed first, and not what came of it."""
     (node.root / "bin").mkdir()
-    (node.root / "bin/python3").write_text("#!/bin/sh\necho 'PermissionError: [Errno 13]' >&2; exit 1\n")
-    (node.root / "bin/python3").chmod(0o755)
+    lab.program(node.root / "bin/python3", "#!/bin/sh\necho 'PermissionError: [Errno 13]' >&2; exit 1\n")
     assert node.make(PATH=f"{node.root}/bin:{node.squashfs}:{PATH}") == {"problem": ["PermissionError: [Errno 13]"]}
     node.image = node.root / "nowhere/x.sqsh"
     (problem,) = node.make()["problem"]
