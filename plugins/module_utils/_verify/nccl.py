@@ -18,11 +18,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _efa, _verify, _verify_image
-from ansible_collections.pcluster.postboot.plugins.module_utils import _nccl_expected as expected
-from ansible_collections.pcluster.postboot.plugins.module_utils import _nccl_results as results
-from ansible_collections.pcluster.postboot.plugins.module_utils._node_names import shown
-from ansible_collections.pcluster.postboot.plugins.module_utils._verify import Check, Context, Node
+from ansible_collections.pcluster.postboot.plugins.module_utils._efa import devices
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import shown
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import cluster, nccl_network
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import image as verify_image
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import nccl_expected as expected
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import nccl_results as results
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify.cluster import Context, Nccl, Node
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify.report import Check
 
 # How many jobs on different nodes run at the same time. Each is an allocation of its own, so that a node that dies
 # costs its own job alone.
@@ -33,9 +36,9 @@ SLOW = 0.85
 ROUNDS = 3
 # Of more nodes only the root of their number, and no fewer than this, meet in pairs where nothing was too slow yet.
 SAMPLE = 8
-# How many nodes of one status have a line each.
+# The number of nodes of one status with a line each.
 _MOST_LINES = 8
-# What the report calls runs on so many nodes.
+# The report's names for runs, by the number of nodes.
 STAGES = {1: "one_node", 2: "two_nodes"}
 STATUSES = {"ok": "ok", "short": "failed", "suspicious": "failed", "unknown": "unknown"}
 
@@ -87,8 +90,8 @@ trap : TERM
 PROBE = """
 [ "$(cat /sys/devices/virtual/dmi/id/sys_vendor 2> /dev/null)" != "Amazon EC2" ] ||
   say type "$(cat /sys/devices/virtual/dmi/id/product_name)"
-for device in /sys/class/infiniband/*/device/driver; do
-  case $(readlink "$device") in */efa) say efa "$device" ;; esac
+readlink /sys/class/infiniband/*/device/driver | while read -r driver; do
+  case $driver in */efa) say efa "$driver" ;; esac
 done
 [ ! -x {tests}/all_reduce_perf ] || say tests {tests}
 [ ! -r {environment} ] || say environment {environment}
@@ -142,7 +145,7 @@ def run(context: Context) -> Iterator[Check]:
             yield skipped
             continue
         try:
-            yield from _partition(context, name, nodes, done)
+            yield from measure(context, name, nodes, done, context.options.nccl)
         except OSError as error:
             yield Check("nccl", name, "failed", f"verify_results_dir: what jobs print could not be kept: {error}")
     if none:
@@ -151,8 +154,10 @@ def run(context: Context) -> Iterator[Check]:
         yield Check("nccl", "cluster", "skipped", why, missed=False)
 
 
-def _partition(context: Context, name: str, nodes: Sequence[Node], done: set[frozenset[str]]) -> Iterator[Check]:
-    options = context.options.nccl
+def measure(
+    context: Context, name: str, nodes: Sequence[Node], done: set[frozenset[str]], options: Nccl
+) -> Iterator[Check]:
+    """Measure these nodes of a partition; `done` has the sets of nodes that are measured already."""
     script = PROBE.format(tests=shlex.quote(options.tests_dir), environment=shlex.quote(options.environment))
     seen, asked, busy = context.ask(name, nodes, script)
     if busy:
@@ -183,14 +188,14 @@ def _partition(context: Context, name: str, nodes: Sequence[Node], done: set[fro
         efa = {node.name: len(of[node.name].get("efa", [])) for node in some}
         mounts = set.intersection(*(set(of[node.name].get("mount", [])) for node in some))
         group = Group(name, subject, tuple(some), kind, efa, tuple(sorted(mounts)))
-        yield from _Stage(context, group, done).checks()
+        yield from _Stage(context, group, done, options).checks()
 
 
 class _Stage:
     """The runs on one group."""
 
-    def __init__(self, context: Context, group: Group, done: set[frozenset[str]]) -> None:
-        self.context, self.group, self.done, self.options = context, group, done, context.options.nccl
+    def __init__(self, context: Context, group: Group, done: set[frozenset[str]], options: Nccl) -> None:
+        self.context, self.group, self.done, self.options = context, group, done, options
         self.short: list[Measured] = []
         self.unjudged = False
         self.pairs: list[Measured] = []
@@ -211,7 +216,7 @@ class _Stage:
             yield from self._container(nodes[:2])
 
     def _first_time(self, nodes: Sequence[Node], how: str = "") -> bool:
-        """Say whether these nodes have not yet been measured; partitions may share them."""
+        """Say whether these nodes have not been measured yet, because partitions may share them."""
         key = frozenset([how, *(node.name for node in nodes)])
         first = key not in self.done
         self.done.add(key)
@@ -231,11 +236,11 @@ class _Stage:
             try:
                 for measured in pool.map(lambda node: self._measure("one", [node], first), nodes):
                     alone.append(self._noted(measured))
-            except _verify.TimeOver:
+            except cluster.TimeOver:
                 over = True
         yield from self._each(f"{first} on one node", alone)
         if over:
-            raise _verify.TimeOver
+            raise cluster.TimeOver
         free = [measured.nodes[0] for measured in alone if not measured.busy][:1]
         for collective in others if free else ():
             measured = self._noted(self._measure("one", [one for one in nodes if one.name in free], collective))
@@ -245,10 +250,10 @@ class _Stage:
         behind = [one.nodes[0] for one in unjudged if 0 < one.busbw < SLOW * best.busbw]
         if behind:
             why = f"{shown(behind)}: less than {SLOW:.0%} of the {best.busbw:.4g} GB/s of {best.nodes[0]}"
-            yield Check("alike on one node", self.group.subject, "failed", why)
+            yield Check("alike on one node", self.group.subject, "failed", why, {"nodes": behind})
 
     def _each(self, name: str, alone: Sequence[Measured]) -> Iterator[Check]:
-        """Say what many nodes gave, each by itself: the same status is told of many at once, by the slowest of them."""
+        """Yield checks of single nodes: one for many nodes of the same status, with the slowest node's figures."""
         of: dict[str, list[tuple[Measured, Check]]] = {}
         for measured in alone:
             check = self._check(name, measured, where=f"{measured.nodes[0]}: ")
@@ -296,7 +301,7 @@ class _Stage:
         if not self._first_time(nodes, "container"):
             yield Check(name, self.group.subject, "skipped", "another partition has the same nodes")
             return
-        image = _verify_image.find(self.context, self.group.partition, nodes, pytorch=True)
+        image = verify_image.find(self.context, self.group.partition, nodes, pytorch=True)
         if not image.path:
             yield Check(name, self.group.subject, "skipped" if image.busy else "failed", image.problem)
             return
@@ -339,13 +344,13 @@ class _Stage:
         problem = _problem(result)
         if problem:
             judgement = expected.Judgement("failed", problem)
-        busy = not result.rows and _verify.is_busy(_verify.Output(code, {}, _verify.telling(err)))
+        busy = not result.rows and cluster.is_busy(cluster.Output(code, {}, cluster.telling(err)))
         if busy:
             os.unlink(log)
         return Measured(scope, names, collective, image, result, judgement, "" if busy else log, problem, busy)
 
     def _log(self, name: str) -> str:
-        """Return where what a job prints is kept for everybody."""
+        """Return the path of a job's log, which everybody may read."""
         return os.path.join(
             _made(os.path.join(self.context.results_dir, self.group.subject.replace(" ", "-"))), f"{name}.log"
         )
@@ -358,7 +363,7 @@ class _Stage:
         return measured
 
     def _check(self, name: str, measured: Measured, where: str = "") -> Check:
-        """Return what is said of a run."""
+        """Return the check of a run."""
         subject = self.group.subject
         if measured.busy:
             return Check(name, subject, "skipped", f"{where}no room within {self.context.options.wait} s")
@@ -369,14 +374,14 @@ class _Stage:
         return Check(name, subject, STATUSES[judgement.status], where + judgement.message, details)
 
     def _network(self, runs: Sequence[Measured], where: str) -> Iterator[Check]:
-        """Say whether nodes that have EFA talked over it, with all their devices."""
+        """Check that nodes with EFA used EFA, with all their devices."""
         # A run that took too long may have been slow because of just this.
         told = [one for one in runs if not one.busy and (not one.problem or one.result.network.hosts)]
         if not told:
             return
         name, subject, kind = f"EFA is selected{where}", self.group.subject, self.group.instance_type
         nics = max(self.group.efa[node] for one in told for node in one.nodes)
-        wanted = _efa.DEVICES.get(kind, nics) if nics or any(node.efa for node in self.group.nodes) else 0
+        wanted = devices.DEVICES.get(kind, nics) if nics or any(node.efa for node in self.group.nodes) else 0
         if not nics and not wanted:
             yield Check(name, subject, "skipped", "its nodes have no EFA device")
             return
@@ -395,7 +400,7 @@ class _Stage:
             yield self._gpudirect(told, where)
 
     def _gpudirect(self, runs: Sequence[Measured], where: str) -> Check:
-        """Say whether the NICs of every node reach its GPUs' memory."""
+        """Check that the NICs of every node reach its GPUs' memory."""
         name, subject, silent = f"GPUDirect RDMA{where}", self.group.subject, set[str]()
         for measured in runs:
             hosts = measured.result.network.hosts
@@ -411,13 +416,13 @@ class _Stage:
             return Check(name, subject, "unknown", why)
         return Check(name, subject, "ok", "the NICs of every node reach its GPUs' memory")
 
-    # Who holds the others back
+    # Slow nodes
 
     def _slow_node(self, collective: str) -> Check:
         """Find the slow nodes: pairs of all, and then each that has met no good one with one of a good pair."""
         name, subject, nodes = "slow node", self.group.subject, self.group.nodes
         if len(nodes) < 3:
-            why = "with two nodes nobody can tell which one; compare them on one node each"
+            why = "two nodes do not show which of them is slow; measure each alone"
             return Check(name, subject, "unknown", why)
         some = nodes if self.short else _sample(nodes)
         met = self._meet(some, collective)
@@ -436,9 +441,9 @@ class _Stage:
         count = len(_names(met))
         where = f" of {count} of the {len(nodes)} nodes" if count < len(nodes) else ""
         why = f"no pair{where} is slower than the others ({usual:.4g} GB/s)"
-        return Check(
-            name, subject, "unknown" if self.short else "ok", f"{why}: it is not one node" if self.short else why
-        )
+        if self.short:
+            return Check(name, subject, "unknown", f"{why}: no single node is the cause")
+        return Check(name, subject, "ok", why)
 
     def _meet(self, nodes: Sequence[Node], collective: str) -> dict[tuple[str, ...], float]:
         """Measure rounds of pairs, until one of them is slow or each node has had some partners."""
@@ -567,8 +572,8 @@ def _cpus(nodes: Sequence[Node], tasks: int) -> list[str]:
 
 def _errors(result: results.Result, code: int, err: str) -> list[str]:
     """Return why a job failed, in the words that tell most."""
-    late = [line for line in err.splitlines() if line.startswith(_verify.LATE)]
-    said = _verify.telling(err)
+    late = [line for line in err.splitlines() if line.startswith(cluster.LATE)]
+    said = cluster.telling(err)
     if late:
         return late
     if not result.rows:
@@ -599,7 +604,7 @@ def _problem(result: results.Result) -> str:
 def _fabric_problem(measured: Measured, nics: int) -> str:
     """Return in one line why a run did not use EFA on all nodes, with all their devices; nothing if it did."""
     network = measured.result.network
-    problem = results.network_problem(network, nics)
+    problem = nccl_network.network_problem(network, nics)
     if problem:
         return problem
     hosts = [host for host, seen in network.hosts.items() if seen.provider]

@@ -25,7 +25,12 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._nccl_results import COLLECTIVES, Result, collective_of
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify.nccl_results import (
+    COLLECTIVES,
+    Result,
+    collective_of,
+)
 
 TOLERANCE = 0.1
 # Rounding and timers' noise
@@ -42,10 +47,6 @@ _READ = {"all_reduce", "all_gather", "reduce_scatter"}
 _TOO_LOW = ((16 * _GIB, 0.4), (_GIB, 0.2))
 _NOBODY = "nobody has published what to expect"
 KEYS = ("instance_type", "nodes", "collective", "size", "busbw", "source", "meaning", "tolerance")
-
-
-class ExpectedError(Exception):
-    """What was found, what was needed and where, in one line."""
 
 
 class Expectation(NamedTuple):
@@ -277,7 +278,7 @@ def parse_size(value: Any) -> int:
     """Return the bytes that 16G, 128M, 64KiB or a number mean, as nccl-tests reads them."""
     match = re.fullmatch(r"\s*(\d+)\s*([KMGT]?)(?:i?B)?\s*", str(value), re.IGNORECASE)
     if isinstance(value, bool) or not match or not int(match[1]):
-        raise ExpectedError(f"{value!r} is no size; needed: a number of bytes, or one such as 128M or 16G")
+        raise Problem(f"{value!r} is no size; needed: a number of bytes, or one such as 128M or 16G")
     return int(match[1]) * _UNITS[match[2].upper()]
 
 
@@ -286,48 +287,44 @@ def parse_rows(value: Any, variable: str = "verify_nccl_expected") -> tuple[Expe
     if value in (None, ""):
         return ()
     if not isinstance(value, (list, tuple)):
-        raise ExpectedError(f"{variable}: found {type(value).__name__}; needed: a list of dictionaries")
+        raise Problem(f"{variable}: found {type(value).__name__}; needed: a list of dictionaries")
     rows = [_row(item, f"{variable}[{index}]", variable) for index, item in enumerate(value)]
     keys = [row[:4] for row in rows]
     for index, key in enumerate(keys):
         if key in keys[:index]:
-            raise ExpectedError(
-                f"{variable}[{index}]: the same instance type, nodes, collective and size as another row"
-            )
+            raise Problem(f"{variable}[{index}]: the same instance type, nodes, collective and size as another row")
     return tuple(rows)
 
 
 def _row(item: Any, where: str, variable: str) -> Expectation:
     if not isinstance(item, dict):
-        raise ExpectedError(f"{where}: found {item!r}; needed: a dictionary with {', '.join(KEYS[:5])}")
+        raise Problem(f"{where}: found {item!r}; needed: a dictionary with {', '.join(KEYS[:5])}")
     strange = sorted(str(key) for key in item if key not in KEYS)
     if strange:
-        raise ExpectedError(f"{where}: found {', '.join(strange)}; needed: no other keys than {', '.join(KEYS)}")
+        raise Problem(f"{where}: found {', '.join(strange)}; needed: no other keys than {', '.join(KEYS)}")
     missing = [key for key in KEYS[:5] if item.get(key) in (None, "")]
     if missing:
-        raise ExpectedError(f"{where}: {', '.join(missing)} not set; needed: {', '.join(KEYS[:5])}")
+        raise Problem(f"{where}: {', '.join(missing)} not set; needed: {', '.join(KEYS[:5])}")
     kind = str(item["instance_type"])
     if not re.fullmatch(r"[a-z][a-z0-9-]*\.[a-z0-9-]+", kind):
-        raise ExpectedError(f"{where}: instance_type: found {kind!r}; needed: one such as p5.48xlarge")
+        raise Problem(f"{where}: instance_type: found {kind!r}; needed: one such as p5.48xlarge")
     collective = collective_of(str(item["collective"]))
     if not collective:
         names = ", ".join(COLLECTIVES)
-        raise ExpectedError(f"{where}: collective: found {item['collective']!r}; needed: one of {names}")
+        raise Problem(f"{where}: collective: found {item['collective']!r}; needed: one of {names}")
     try:
         size = parse_size(item["size"])
-    except ExpectedError as error:
-        raise ExpectedError(f"{where}: size: {error}") from error
+    except Problem as error:
+        raise Problem(f"{where}: size: {error}") from error
     nodes = _above(item["nodes"], f"{where}: nodes", "a number of nodes, 1 or more")
     if nodes != int(nodes):
-        raise ExpectedError(f"{where}: nodes: found {item['nodes']!r}; needed: a whole number")
+        raise Problem(f"{where}: nodes: found {item['nodes']!r}; needed: a whole number")
     busbw = _above(item["busbw"], f"{where}: busbw", "a bus bandwidth in GB/s, above 0")
     tolerance = item.get("tolerance")
     if tolerance not in (None, ""):
         tolerance = _above(tolerance, f"{where}: tolerance", "a share such as 0.1", zero=True)
         if tolerance >= 1:
-            raise ExpectedError(
-                f"{where}: tolerance: found {item['tolerance']!r}; needed: a share below 1, such as 0.1"
-            )
+            raise Problem(f"{where}: tolerance: found {item['tolerance']!r}; needed: a share below 1, such as 0.1")
     source, meaning = str(item.get("source") or variable), str(item.get("meaning") or "the user's own figure")
     tolerance = None if tolerance in (None, "") else tolerance
     return Expectation(kind, int(nodes), collective, size, busbw, source, meaning, False, tolerance)
@@ -339,7 +336,7 @@ def _above(value: Any, where: str, needed: str, zero: bool = False) -> float:
     except (TypeError, ValueError):
         number = -1.0
     if isinstance(value, bool) or not (number > 0 or (zero and number == 0)) or number == float("inf"):
-        raise ExpectedError(f"{where}: found {value!r}; needed: {needed}")
+        raise Problem(f"{where}: found {value!r}; needed: {needed}")
     return number
 
 
@@ -414,7 +411,7 @@ def judge(
     most: Limit | None = None,
     size: int = 0,
 ) -> Judgement:
-    """Say what a bus bandwidth means, against what is expected and what is possible."""
+    """Judge a bus bandwidth by the expected and the possible one."""
     if not math.isfinite(result):
         return Judgement("suspicious", f"{result} GB/s is no bandwidth")
     if most and result > most.busbw * _SLACK:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _nccl_expected as table
-from ansible_collections.pcluster.postboot.plugins.module_utils import _nccl_results as results
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import nccl_expected as table
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import nccl_results as results
 
 P5 = "p5.48xlarge"
 GIB = 2**30
@@ -50,7 +51,6 @@ def test_the_published_figure_of_two_p5_nodes() -> None:
     ],
 )
 def test_what_nobody_has_published_is_not_made_up(kind: str, nodes: int, collective: str, size: int) -> None:
-    """Neither by another number of nodes nor by another size."""
     assert table.expected(kind, nodes, collective, size) is None
     assert table.judge(1.0, table.expected(kind, nodes, collective, size)).status == "unknown"
 
@@ -132,7 +132,6 @@ def test_a_peak_holds_for_larger_messages() -> None:
     ],
 )
 def test_limits(kind: str, nodes: int, collective: str, ranks: int, most: float) -> None:
-    """They follow from links and wires alone."""
     found = table.limit(kind, nodes, collective, ranks)
     assert found is not None
     assert found.busbw == pytest.approx(most, abs=0.01)
@@ -152,7 +151,6 @@ def test_limits(kind: str, nodes: int, collective: str, ranks: int, most: float)
     ],
 )
 def test_where_no_limit_is_known(kind: str, nodes: int, collective: str, ranks: int) -> None:
-    """Nothing is called impossible."""
     assert table.limit(kind, nodes, collective, ranks) is None
 
 
@@ -161,7 +159,6 @@ def test_where_no_limit_is_known(kind: str, nodes: int, collective: str, ranks: 
     [(500.0, "ok"), (439.0, "ok"), (438.0, "short"), (0.0, "short"), (755.0, "ok"), (760.0, "suspicious")],
 )
 def test_judging(busbw: float, status: str) -> None:
-    """A tenth less is well, and more than the hardware has is no success."""
     row, most = table.expected(P5, 2, "all_reduce", 16 * GIB), table.limit(P5, 2, "all_reduce")
     found = table.judge(busbw, row, most=most)
     assert found.status == status
@@ -169,7 +166,6 @@ def test_judging(busbw: float, status: str) -> None:
 
 
 def test_a_run_is_judged_by_its_largest_known_size() -> None:
-    """Smaller sizes are told, sizes without figures passed over, and the impossible wins."""
     well = [(8, 0.0), (128 * 2**20, 100.0), (16 * GIB, 480.0), (32 * GIB, 10.0)]
     found = table.judge_run(well, P5, 2, "all_reduce")
     assert found == table.Judgement(
@@ -228,8 +224,7 @@ def test_own_rows() -> None:
     ],
 )
 def test_wrong_rows_are_one_clear_line(value: Any, told: str) -> None:
-    """The variable, what was found, what is needed."""
-    with pytest.raises(table.ExpectedError) as error:
+    with pytest.raises(Problem) as error:
         table.parse_rows(value, "mine")
     assert str(error.value).startswith(told)
     assert "\n" not in str(error.value)
@@ -239,13 +234,11 @@ def test_wrong_rows_are_one_clear_line(value: Any, told: str) -> None:
     ("value", "size"), [("16G", 16 * GIB), ("128M", 2**27), ("64KiB", 65536), ("8", 8), (8, 8), (" 1g ", GIB)]
 )
 def test_sizes(value: Any, size: int) -> None:
-    """As nccl-tests reads them."""
     assert table.parse_size(value) == size
     assert table.parse_size(table.readable(size).replace(" ", "")) == size
 
 
 def test_what_the_report_draws() -> None:
-    """Points by size, the limit, and nothing where both are unknown."""
     drawn = table.for_report(P5, 2, "all_reduce")
     assert drawn is not None
     assert [point["busbw"] for point in drawn["points"]][-1] == 487.09

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _nccl_results as results
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import nccl_results as results
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify.nccl_network import Network, network_problem
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "nccl"
 GIB = 2**30
@@ -17,7 +18,6 @@ HEAD = "# nThread 1 nGpus 1 minBytes 8 maxBytes 1048576 step: 2(factor) warmup i
 
 
 def read(name: str, collective: str = "") -> list[results.Result]:
-    """Return what is in a fixture."""
     return results.parse((FIXTURES / name).read_text(), collective)
 
 
@@ -37,7 +37,7 @@ def test_the_oldest_shape() -> None:
     assert len(result.ranks) == 16
     assert result.ranks[9] == results.Rank(9, 0, 9109, "gpu-st-p4d-2", 1, "0x10", "NVIDIA A100-SXM4-40GB")
     assert (result.network.provider, result.network.nics, result.network.gdr) == ("efa", None, True)
-    assert results.network_problem(result.network, 4) == ""
+    assert network_problem(result.network, 4) == ""
 
 
 def test_debug_lines_in_the_middle_of_a_row() -> None:
@@ -57,8 +57,8 @@ def test_the_fewest_devices_that_a_process_found_are_told() -> None:
     """One process of the second node has lost one."""
     (result,) = read("2.13-srun-label.txt")
     assert {host: seen.nics for host, seen in result.network.hosts.items()} == {"gpu-dy-p5-1": 32, "gpu-dy-p5-2": 31}
-    assert results.network_problem(result.network, 32) == "NCCL found 31 EFA devices on gpu-dy-p5-2; needed: 32"
-    assert results.network_problem(result.network) == ""
+    assert network_problem(result.network, 32) == "NCCL found 31 EFA devices on gpu-dy-p5-2; needed: 32"
+    assert network_problem(result.network) == ""
 
 
 def test_the_newer_header_and_timestamps() -> None:
@@ -95,7 +95,6 @@ def test_a_job_that_was_cancelled() -> None:
 
 
 def test_where_nothing_says_why_the_end_is_told() -> None:
-    """The last size, and what NCCL warned of."""
     text = (FIXTURES / "2.17-cancelled.txt").read_text().split("slurmstepd")[0]
     assert results.why(results.parse(text)[0]) == (
         "its output ends after 134217728 bytes; NCCL warned: gpu-dy-p5-2: NET/OFI Unresponsive receiver "
@@ -104,7 +103,6 @@ def test_where_nothing_says_why_the_end_is_told() -> None:
 
 
 def test_no_driver() -> None:
-    """The first failure is told, and not what it caused."""
     (result,) = read("2.19-no-driver.txt")
     assert not result.complete
     assert result.errors == [
@@ -123,14 +121,13 @@ def test_processes_that_each_ran_alone() -> None:
 
 
 def test_sockets_instead_of_efa() -> None:
-    """No provider and the network Socket."""
     network = read("2.18-without-mpi.txt")[0].network
     assert (network.transport, network.tuner) == ("socket", "NCCL's own")
-    assert results.network_problem(network).startswith("NCCL used Socket and no EFA")
+    assert network_problem(network).startswith("NCCL used Socket and no EFA")
     text = (FIXTURES / "2.17-timestamps.txt").read_text().replace("provider is efa,", "provider is tcp,")
-    found = results.network_problem(results.parse(text)[0].network)
+    found = network_problem(results.parse(text)[0].network)
     assert found == "libfabric selected the provider tcp on gpu-dy-p5-1; needed: efa"
-    assert "NCCL_DEBUG=INFO" in results.network_problem(results.Network())
+    assert "NCCL_DEBUG=INFO" in network_problem(Network())
 
 
 def test_gpudirect_is_told_of_each_node() -> None:
@@ -203,7 +200,6 @@ def test_the_layout_of_2018_is_refused() -> None:
 
 
 def test_rows_without_their_header_are_refused_for_that() -> None:
-    """Of a text that somebody has shortened."""
     text = (FIXTURES / "2.17-timestamps.txt").read_text()
     rows = [line for line in text.splitlines() if line.strip()[:1].isdigit() and " float " in line]
     (result,) = results.parse("\n".join(rows), "all_reduce")
@@ -245,7 +241,6 @@ def test_tests_that_ran_one_after_the_other() -> None:
     ],
 )
 def test_what_stands_before_the_lines(prefix: str, label: str) -> None:
-    """All ways to tell ranks apart give the same."""
     text = (FIXTURES / "2.17-timestamps.txt").read_text()
     labelled = "\n".join(prefix + line for line in text.splitlines())
     (result,), (plain,) = results.parse(labelled), results.parse(text)
@@ -273,7 +268,6 @@ def test_a_host_that_is_glued_to_the_root(host: str, known: bool) -> None:
 
 
 def test_wrong_values_are_an_error() -> None:
-    """A run that is fast and wrong is no success."""
     text = (FIXTURES / "2.17-timestamps.txt").read_text().replace("values : 0 OK", "values : 4 FAILED")
     text = text.replace("486.52       0", "486.52  512000")
     (result,) = results.parse(text)
@@ -282,7 +276,6 @@ def test_wrong_values_are_an_error() -> None:
 
 
 def test_all_of_it_is_json() -> None:
-    """Also what is no number."""
     text = (FIXTURES / "2.17-timestamps.txt").read_text().replace("404.451", "nan")
     value = json.loads(json.dumps(results.plain(results.parse(text)[0]), allow_nan=False))
     assert value["average_busbw"] is None
@@ -292,7 +285,6 @@ def test_all_of_it_is_json() -> None:
 
 @pytest.mark.parametrize("text", ["", "\n\n", "srun: error: Unable to allocate resources: Requested nodes are busy\n"])
 def test_there_is_always_a_result(text: str) -> None:
-    """So that the caller can say why there is none."""
     (result,) = results.parse(text, "all_reduce")
     assert (result.collective, result.rows, result.complete) == ("all_reduce", [], False)
     assert results.why(result)
