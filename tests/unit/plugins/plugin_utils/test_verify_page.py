@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _nccl_expected, _verify_html
-from ansible_collections.pcluster.postboot.plugins.module_utils._verify_html import render
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import nccl_expected
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._verify.page import render
 
 P5 = "p5.48xlarge"
 SIZES = [2**power for power in range(20, 35, 2)]
@@ -34,7 +34,7 @@ def run(stage: str = "two_nodes", nodes: int = 2, busbw: float = 480.0, **more: 
         "container": False,
         "collective": "all_reduce",
         "rows": rows,
-        "expectation": _nccl_expected.for_report(P5, nodes, "all_reduce"),
+        "expectation": nccl_expected.for_report(P5, nodes, "all_reduce"),
         "judgement": {"status": "ok", "message": "480 GB/s at 16 GiB, 99% of the 487.1 GB/s expected"},
         "provider": "efa",
         "nics": 32,
@@ -142,7 +142,7 @@ def test_a_chart_has_expectation_limit_and_words() -> None:
     """For who sees it and for who hears it."""
     (chart,) = charts(page(report()))
     kinds = [item.get("class") for item in chart.iter()]
-    assert kinds.count("goalmark") == len(_nccl_expected.curve(P5, 2, "all_reduce"))
+    assert kinds.count("goalmark") == len(nccl_expected.curve(P5, 2, "all_reduce"))
     assert kinds.count("wall") == 1
     title, told = (text(next(chart.iter(tag))) for tag in ("title", "desc"))
     assert title == f"all_reduce on 2 × {P5}: bus bandwidth over message size"
@@ -205,6 +205,27 @@ def test_the_slow_node_comes_first() -> None:
     assert "2 more nodes ran together with others only." in text(section)
 
 
+def test_findings_are_a_table_with_the_gravest_first() -> None:
+    one = {"node": "gpu-1", "finding": "gpu_diag", "subject": "GPU 3", "evidence": EVIL, "source": "https://x.y/z"}
+    found = [
+        {**one, "class": "watch"},
+        {**one, "class": "replace", "node": "gpu-2"},
+        {"class": "odd", "node": "gpu-0", "deep": False},
+        "no finding",
+    ]
+    assert "What is wrong with nodes" not in render(report())
+    root = page(report(findings=found))
+    (table,) = [item for item in root.iter("table") if "Evidence" in text(item)]
+    rows = [text(row) for row in table.iter("tr")][1:]
+    assert [row.split()[0] for row in rows] == ["gpu-2", "gpu-1", "gpu-0"]
+    assert rows[0].split()[1:5] == ["gpu_diag", "replace", "GPU", "3"]
+    assert EVIL in rows[0].replace("  ", " ")
+    assert "by the node's own checks" in rows[2]
+    assert "https://x.y/z" in [link.get("href") for link in table.iter("a")]
+    kinds = [item.get("class") for item in table.iter("span") if "badge" in (item.get("class") or "")]
+    assert kinds == ["badge word bad", "badge word warn", "badge word none"]
+
+
 def test_what_differs_is_told_and_secrets_are_not() -> None:
     """Versions inside of a container are its own."""
     said = text(page(report(runs=[run(), run(container=True, versions={"NCCL": "2.30.4"})])))
@@ -242,7 +263,7 @@ def luminance(colour: str) -> float:
 @pytest.mark.parametrize("mode", [0, 1], ids=["light", "dark"])
 def test_everything_can_be_read(mode: int) -> None:
     """Text has a contrast of at least 4.5 to what it stands on, in both modes; lines have 3."""
-    blocks = re.findall(r":root \{(.*?)\}", _verify_html._CSS, re.DOTALL)
+    blocks = re.findall(r":root \{(.*?)\}", render(report()), re.DOTALL)
     colours = dict(re.findall(r"--([\w-]+): (#\w+)", blocks[mode]))
     for front in ("ink", "soft", "good", "bad", "warn", "none", "a", "b", "c", "d", "wall", "goal"):
         backs = ["card", "paper", *([f"{front}-wash"] if f"{front}-wash" in colours else [])]
