@@ -7,114 +7,76 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import shlex
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _verify, _verify_containers
-from ansible_collections.pcluster.postboot.plugins.modules import verify
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import cluster as verify_cluster
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import containers, report, stages
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab, slurm
+from ansible_collections.pcluster.postboot.tests.unit.plugins.slurm import USER, Run
+from ansible_collections.pcluster.postboot.tests.waiting import until
 
-Run = Callable[..., dict[str, Any]]
-USER = pwd.getpwuid(65534).pw_name
 # Answers a job as each of its nodes would: what `host` or `container` has, and `<node>.container` where one differs.
 # A job that makes an image leaves one, unless it has an answer; in the folder of results each image has to be there.
 SRUN = """#!/bin/sh
-[ "$1" = --help ] && {{ cat {fake}/help; exit; }}
+[ "$1" = --help ] && { cat ROOT/fake/help; exit; }
 kind=host; nodes=
 for word in "$@"; do case $word in
-  --container-image=*) kind=container ;; --nodelist=*) nodes=${{word#*=}} ;; *'docker import'*) kind=docker ;;
+  --container-image=*) kind=container ;; --nodelist=*) nodes=${word#*=} ;; *'docker import'*) kind=docker ;;
   *mksquashfs*) kind=image; image=$(printf '%s\\n' "$word" | sed -n 's/^image=//p') ;;
 esac; done
-for word in "$@"; do case $word in --container-image={root}/results/*)
-  [ -f "${{word#*=}}" ] || {{ echo "slurmstepd: error: pyxis:     [ERROR] No such file: ${{word#*=}}" >&2; exit 1; }} ;;
+for word in "$@"; do case $word in --container-image=ROOT/results/*)
+  [ -f "${word#*=}" ] || { echo "slurmstepd: error: pyxis:     [ERROR] No such file: ${word#*=}" >&2; exit 1; } ;;
 esac; done
-[ $kind = image ] && [ ! -f {fake}/image ] && echo "image|$image" > {fake}/$nodes.image && touch "$image"
-printf '%s\\n' "$*" | head -n 1 >> {fake}/calls; env > {fake}/environment; env > {fake}/environment-$kind
-for node in $({python} -IS {hostnames} "$nodes"); do
-  answer={fake}/$kind; [ -f {fake}/$node.$kind ] && answer={fake}/$node.$kind
+[ $kind = image ] && [ ! -f ROOT/fake/image ] && echo "image|$image" > ROOT/fake/$nodes.image && touch "$image"
+printf '%s\\n' "$*" | head -n 1 >> ROOT/calls; env > ROOT/fake/environment; env > ROOT/fake/environment-$kind
+for node in $(PYTHON -IS HOSTNAMES "$nodes"); do
+  answer=ROOT/fake/$kind; [ -f ROOT/fake/$node.$kind ] && answer=ROOT/fake/$node.$kind
   sed "s/^/postboot-verify|$node|/" $answer
 done
-[ -f {fake}/$kind.fails ] && {{ cat {fake}/$kind.fails >&2; exit 1; }}
+[ -f ROOT/fake/$kind.fails ] && { cat ROOT/fake/$kind.fails >&2; exit 1; }
 exit 0
 """
 HOST = "enroot|4.1.2\nroot|0:50 /\nos|Ubuntu 24.04.1 LTS\n"
 CONTAINER = "root|0:77 /\nos|Sandbox tiny\n"
 
 
-HOSTNAMES = Path(__file__).parents[2] / "fixtures/slurm/hostnames.py"
+class Cluster(slurm.Cluster):
+    USUAL = ["IDLE", "cpu", "(null)"]
 
-
-def srun(fake: Path, root: Path) -> str:
-    return SRUN.format(fake=fake, root=root, python=sys.executable, hostnames=HOSTNAMES)
-
-
-class Cluster:
-    """A head node: its Slurm, and its images."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.fake, self.images = root, root / "fake", root / "containers"
-        self.results = root / "results"
-        for path in (self.fake, self.images, self.results, root / "slurm/bin", root / "bin"):
-            path.mkdir(parents=True)
+    def __init__(self, root: Path, *more: Any) -> None:
+        super().__init__(root, *more, stages=["containers"])
+        self.fake, self.images, self.results = root / "fake", root / "containers", root / "results"
+        for path in (self.fake, self.images, self.results):
+            path.mkdir()
         os.chmod(root, 0o755)
-        self.program("slurm/bin/srun", srun(self.fake, self.root))
-        self.program("bin/runuser", '#!/bin/sh\necho "$2" > ' + f'{self.fake}/user\nshift 3; exec "$@"\n')
+        self.program("slurm/bin/srun", SRUN)
         self.says(help="  --container-image=[USER@][REGISTRY#]IMAGE\n", host=HOST, container=CONTAINER)
-        self.nodes(("gpu-st-p5-1", "IDLE", "gpu"), ("cpu-st-c5-1", "MIXED+CLOUD", "cpu"))
+        self.nodes("gpu-st-p5-1 IDLE gpu", "cpu-st-c5-1 MIXED+CLOUD cpu")
         self.image("small.sqsh", 10)
-
-    def program(self, name: str, text: str) -> None:
-        (self.root / name).write_text(text)
-        (self.root / name).chmod(0o755)
 
     def says(self, **files: str) -> None:
         for name, text in files.items():
             (self.fake / name.replace("__", ".").replace("_", "-")).write_text(text)
 
-    def nodes(self, *nodes: tuple[str, str, str], gres: str = "(null)") -> None:
-        lines = [f"NodeName={n} Gres={gres} State={state} Partitions={p} Reason=x State=y" for n, state, p in nodes]
-        text = shlex.quote("\n".join([*lines, ""]))
-        self.program("slurm/bin/scontrol", f"#!/bin/sh\nprintf %s {text}\n")
-
     def image(self, name: str, size: int, mode: int = 0o644) -> None:
         (self.images / name).write_bytes(b"x" * size)
         (self.images / name).chmod(mode)
 
-    @property
-    def calls(self) -> list[str]:
-        path = self.fake / "calls"
-        return path.read_text().splitlines() if path.exists() else []
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) -> Cluster:
+    return Cluster(tmp_path, monkeypatch, run_module)
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    return Cluster(tmp_path)
-
-
-@pytest.fixture
-def run(cluster: Cluster, run_module: Run) -> Run:
-    def go(check: bool = False, **more: Any) -> dict[str, Any]:
-        output = str(cluster.root / "var/verify.json")
-        given = {"user": USER, "slurm": f"{cluster.root}/slurm", "images_dir": str(cluster.images), "output": output}
-        given["results_dir"] = str(cluster.results)
-        result = run_module(verify, {"stages": ["containers"], **given, **more}, check=check)
-        return with_report(result, Path(output))
-
-    return go
-
-
-def with_report(result: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return what the module said, with what it has written."""
-    assert "report" not in result
-    return {**result, "report": json.loads(path.read_text())} if "table" in result and path.exists() else result
+def run(cluster: Cluster) -> Run:
+    return cluster.run
 
 
 def results(result: dict[str, Any]) -> dict[tuple[str, str], str]:
@@ -142,7 +104,7 @@ def test_everything_works(cluster: Cluster, run: Run) -> None:
 
 def test_jobs_are_an_ordinary_users_and_have_limits(cluster: Cluster, run: Run) -> None:
     run(time_limit=3, wait=7, partitions=["cpu"])
-    assert (cluster.fake / "user").read_text().strip() == USER
+    assert (cluster.root / "user").read_text().strip() == USER
     environment = (cluster.fake / "environment").read_text()
     assert f"HOME={pwd.getpwnam(USER).pw_dir}\n" in environment
     assert not [line for line in environment.splitlines() if line.startswith(("SUDO", "ANSIBLE", "PYTEST"))]
@@ -184,7 +146,7 @@ def message(result: dict[str, Any], subject: str, name: str = "container") -> st
 
 
 def test_without_an_image_one_of_the_nodes_own_files_is_made(none: Cluster, run: Run) -> None:
-    none.nodes(("gpu-st-p5-1", "IDLE", "gpu"), ("gpu-st-p5-2", "IDLE", "gpu"), ("cpu-st-c5-1", "IDLE", "cpu"))
+    none.nodes("gpu-st-p5-1 IDLE gpu", "gpu-st-p5-2 IDLE gpu", "cpu-st-c5-1 IDLE cpu")
     result = run()
     assert result["complaints"] == []
     assert message(result, "cpu") == "Sandbox tiny on cpu-st-c5-1, from an image of the node's own files"
@@ -207,9 +169,7 @@ def test_images_go_whatever_happens(none: Cluster, run: Run) -> None:
     none.says(container__fails="slurmstepd: error: pyxis:     [ERROR] it breaks\n", container="")
     assert len(run()["complaints"]) == 2
     assert list(none.results.iterdir()) == []
-    none.program(
-        "slurm/bin/scontrol", f"#!/bin/sh\ntest -e {none.root}/asked || {{ touch {none.root}/asked; exit 1; }}\n"
-    )
+    none.program("slurm/bin/scontrol", "#!/bin/sh\ntest -e ROOT/asked || { touch ROOT/asked; exit 1; }\n")
     assert "scontrol" in run()["msg"]
     assert list(none.results.iterdir()) == []
 
@@ -238,9 +198,7 @@ def test_an_image_that_cannot_be_made(none: Cluster, run: Run) -> None:
 
 def test_a_partition_with_gpus_on_some_nodes(cluster: Cluster, run: Run) -> None:
     """A job asks for GPUs on each of its nodes or on none, so there are two."""
-    of = {"a1": "(null)", "a2": "(null)", "a3": "(null)", "g1": "gpu:8", "g2": "gpu:8", "g3": "gpu:8"}
-    lines = [f"NodeName={name} Gres={gres} State=IDLE Partitions=a" for name, gres in of.items()]
-    cluster.program("slurm/bin/scontrol", "#!/bin/sh\nprintf %s " + shlex.quote("\n".join([*lines, ""])))
+    cluster.nodes(*(f"a{index} IDLE a" for index in (1, 2, 3)), *(f"g{index} IDLE a gpu:8" for index in (1, 2, 3)))
     seen = {
         f"g{index}__{kind}": text + "gpu|GPU\n" * 8
         for index in (1, 2)
@@ -265,9 +223,7 @@ def test_a_partition_with_gpus_on_some_nodes(cluster: Cluster, run: Run) -> None
 def test_which_nodes_of_both_kinds_are_booted(cluster: Cluster, run: Run) -> None:
     """No more than are asked for, and those with GPUs first."""
     down = "IDLE+CLOUD+POWERED_DOWN"
-    of = {"a1": ("(null)", "IDLE"), "a2": ("(null)", down), "g1": ("gpu:8", down), "g2": ("gpu:8", down)}
-    lines = [f"NodeName={name} Gres={gres} State={state} Partitions=a" for name, (gres, state) in of.items()]
-    cluster.program("slurm/bin/scontrol", "#!/bin/sh\nprintf %s " + shlex.quote("\n".join([*lines, ""])))
+    cluster.nodes("a1 IDLE a", f"a2 {down} a", f"g1 {down} a gpu:8", f"g2 {down} a gpu:8")
     run(power_up=True)
     nodes = {call.partition("--nodelist=")[2].split(" ")[0] for call in cluster.calls}
     assert nodes == {"a1", "g1"}
@@ -285,7 +241,7 @@ def test_without_pyxis(cluster: Cluster, run: Run) -> None:
     "state", ["IDLE+CLOUD+POWERED_DOWN", "DOWN+NOT_RESPONDING", "IDLE+DRAIN", "MIXED+POWERING_DOWN"]
 )
 def test_a_node_that_is_not_up_is_left_alone(cluster: Cluster, run: Run, state: str) -> None:
-    cluster.nodes(("a-dy-x-1", state, "a"), ("b-st-x-1", "ALLOCATED", "b"))
+    cluster.nodes(f"a-dy-x-1 {state} a", "b-st-x-1 ALLOCATED b")
     result = run()
     assert results(result)[("a", "container")] == "skipped"
     assert f"no node of it is up ({state}); verify_power_up: true boots one" in result["table"][2]
@@ -297,20 +253,20 @@ def test_a_node_that_is_not_up_is_left_alone(cluster: Cluster, run: Run, state: 
 @pytest.mark.parametrize("state", ["IDLE+PLANNED", "IDLE+COMPLETING+PLANNED", "MIXED+CLOUD+COMPLETING+PLANNED"])
 def test_a_node_is_up_while_a_job_ends_there_or_another_is_planned(cluster: Cluster, run: Run, state: str) -> None:
     """The jobs that verify itself has just ended leave nodes so; srun waits for them."""
-    cluster.nodes(("a-dy-x-1", state, "a"))
+    cluster.nodes(f"a-dy-x-1 {state} a")
     result = run(wait=120)
     assert results(result)[("a", "container")] == "ok"
     assert all("--immediate=120" in call for call in cluster.calls)
 
 
 def test_a_node_is_booted_when_asked(cluster: Cluster, run: Run) -> None:
-    cluster.nodes(("a-dy-x-1", "IDLE+CLOUD+POWERED_DOWN", "a"), ("a-dy-x-2", "DOWN", "a"))
+    cluster.nodes("a-dy-x-1 IDLE+CLOUD+POWERED_DOWN a", "a-dy-x-2 DOWN a")
     assert results(run(power_up=True))[("a", "container")] == "ok"
     assert all("--nodelist=a-dy-x-1 " in call and "--immediate" not in call for call in cluster.calls)
 
 
 def test_nothing_to_check_is_no_success(cluster: Cluster, run: Run) -> None:
-    cluster.nodes(("a-dy-x-1", "DOWN", "a"))
+    cluster.nodes("a-dy-x-1 DOWN a")
     cluster.says(help="--container-image")
     result = run()
     assert results(result) == {("cluster", "pyxis"): "ok", ("a", "container"): "skipped"}
@@ -320,47 +276,47 @@ def test_nothing_to_check_is_no_success(cluster: Cluster, run: Run) -> None:
     assert not result["report"]["ok"]
 
 
-def check(subject: str, status: str, message: str = "x", missed: bool = True) -> _verify.Check:
-    return _verify.Check("its name", subject, status, message, missed=missed)
+def check(subject: str, status: str, message: str = "x", missed: bool = True) -> report.Check:
+    return report.Check("its name", subject, status, message, missed=missed)
 
 
 def test_a_stage_that_could_look_at_nothing_is_no_success() -> None:
-    """Whoever does not want it leaves it out of verify_stages."""
+    """Whoever does not want it leaves it out of verify_clusters."""
     well = [("nodes", check("cluster", "ok")), ("nodes", check("cpu", "ok"))]
     down = [(stage, check("gpu", "skipped", "no node of it is up")) for stage in ("nodes", "nccl")]
-    assert _verify.complaints([*well, *down]) == ["nothing was measured: nccl on gpu: no node of it is up"]
-    assert _verify.complaints([*well, *down[:1]]) == []
+    assert report.complaints([*well, *down]) == ["nothing was measured: nccl on gpu: no node of it is up"]
+    assert report.complaints([*well, *down[:1]]) == []
     # It failed before it came to nodes, and says so itself.
     broken = ("containers", check("cluster", "failed", "no Pyxis"))
-    assert _verify.complaints([*well, broken]) == ["cluster: its name (containers): no Pyxis"]
+    assert report.complaints([*well, broken]) == ["cluster: its name (containers): no Pyxis"]
 
 
 def test_a_cluster_without_gpus_is_told_and_no_failure() -> None:
     none = ("nccl", check("cluster", "skipped", "no partition has GPUs", missed=False))
-    assert _verify.complaints([("nodes", check("cpu", "ok")), none]) == []
-    assert _verify.verdict([("nodes", check("cpu", "ok")), none]) == "1 checks passed"
+    assert report.complaints([("nodes", check("cpu", "ok")), none]) == []
+    assert report.verdict([("nodes", check("cpu", "ok")), none]) == "1 checks passed"
     # Unless nothing else was asked for.
-    assert _verify.complaints([none]) == ["nothing was measured: nccl: no partition has GPUs"]
+    assert report.complaints([none]) == ["nothing was measured: nccl: no partition has GPUs"]
 
 
 def test_the_verdict_says_first_what_was_not_measured() -> None:
     well = [("nodes", check("cpu", "ok")), ("nccl", check("gpu", "unknown"))]
     down = [(stage, check("big", "skipped", "no node of it is up")) for stage in ("nodes", "containers")]
     busy, same = check("gpu", "skipped", "no room within 3 s on n1"), check("b", "skipped", missed=False)
-    assert _verify.verdict([*well, *down, ("nodes", busy), ("nodes", same)]) == (
+    assert report.verdict([*well, *down, ("nodes", busy), ("nodes", same)]) == (
         "not measured: nodes, containers on big: no node of it is up; nodes on gpu: no room within 3 s on n1. "
         "1 checks passed, and 1 could not be judged"
     )
-    assert _verify.verdict([*well, ("nccl", check("gpu", "failed")), *down[:1]]) == (
+    assert report.verdict([*well, ("nccl", check("gpu", "failed")), *down[:1]]) == (
         "not measured: nodes on big: no node of it is up. 1 of 4 checks failed, and 1 could not be judged"
     )
     many = [("nodes", check(f"q{index}", "skipped")) for index in range(9)]
-    assert "; nodes on q5: x; and 3 more. 1 checks passed" in _verify.verdict([*well, *many])
+    assert "; nodes on q5: x; and 3 more. 1 checks passed" in report.verdict([*well, *many])
 
 
 @pytest.mark.parametrize(("number", "nodes"), [(1, "a1"), (2, "a[1-2]"), (0, "a[1-3]")])
 def test_how_many_nodes(cluster: Cluster, run: Run, number: int, nodes: str) -> None:
-    cluster.nodes(*[(name, "IDLE", "a") for name in ("a1", "a2", "a3")])
+    cluster.nodes("a1 IDLE a", "a2 IDLE a", "a3 IDLE a")
     run(nodes=number)
     assert all(f"--nodelist={nodes} " in call for call in cluster.calls)
 
@@ -376,12 +332,8 @@ def test_one_partition_fails_and_the_other_is_checked(cluster: Cluster, run: Run
         "slurmstepd: error: pyxis:     [ERROR] URL http://r/v2/x returned error code: 401 Unauthorized\n"
         "srun: error: cpu-st-c5-1: task 0: Exited with exit code 1\n"
     )
-    cluster.program(
-        "slurm/bin/srun",
-        srun(cluster.fake, cluster.root).replace(
-            "exit 0\n", f"case $* in *=cpu*--container*) echo '{error}' >&2; exit 1;; esac\n"
-        ),
-    )
+    fails = f"case $* in *=cpu*--container*) echo '{error}' >&2; exit 1;; esac\n"
+    cluster.program("slurm/bin/srun", SRUN.replace("exit 0\n", fails))
     result = run(container_image="x")
     assert results(result)[("gpu", "container")] == "ok"
     assert result["complaints"] == [
@@ -399,7 +351,7 @@ def test_one_partition_fails_and_the_other_is_checked(cluster: Cluster, run: Run
     ],
 )
 def test_what_a_container_must_show(cluster: Cluster, run: Run, answer: str, line: str) -> None:
-    cluster.nodes(("a1", "IDLE", "a"), ("a2", "IDLE", "a"))
+    cluster.nodes("a1 IDLE a", "a2 IDLE a")
     cluster.says(a2__container=answer)
     result = run(container_image="x")
     assert result["complaints"] == [f"a: container (containers): {line}"]
@@ -419,7 +371,7 @@ def test_a_container_with_the_hosts_own_system_is_fine(cluster: Cluster, run: Ru
     ],
 )
 def test_gpus(cluster: Cluster, run: Run, host: int, inside: int, status: str, line: str) -> None:
-    cluster.nodes(("gpu-st-p5-1", "IDLE", "gpu"), gres="gpu:h100:8(S:0-1)")
+    cluster.nodes("gpu-st-p5-1 IDLE gpu gpu:h100:8(S:0-1)")
     cluster.says(host=HOST + "gpu|GPU\n" * host, container=CONTAINER + "gpu|GPU\n" * inside)
     result = run()
     assert results(result)[("gpu", "gpus")] == status
@@ -436,7 +388,7 @@ DOCKER = "cuda_host|8\ncuda|8\n" + "gpu|GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-
 @pytest.fixture
 def gpus(cluster: Cluster) -> Cluster:
     """Two nodes with GPUs, Enroot and Docker, on which all is well."""
-    cluster.nodes(("a1", "IDLE", "gpu"), ("a2", "IDLE", "gpu"), gres="gpu:h100:8(S:0-1)")
+    cluster.nodes("a1 IDLE gpu gpu:h100:8(S:0-1)", "a2 IDLE gpu gpu:h100:8(S:0-1)")
     cluster.says(host=HOST + "gpu|GPU\n" * 8 + "docker|enabled\n", container=CONTAINER + "gpu|GPU\n" * 8, docker=DOCKER)
     return cluster
 
@@ -494,7 +446,7 @@ def test_docker_where_it_is_not_wanted(gpus: Cluster, run: Run) -> None:
     gpus.says(host=HOST + "gpu|GPU\n" * 8)
     assert ("gpu", "docker") not in results(run())
     gpus.says(host=HOST + "docker|enabled\n", a1__host=HOST + "docker|enabled\n", container=CONTAINER)
-    gpus.nodes(("a1", "IDLE", "cpu"), ("a2", "IDLE", "cpu"))
+    gpus.nodes("a1 IDLE cpu", "a2 IDLE cpu")
     assert ("cpu", "docker") not in results(run())
 
 
@@ -540,19 +492,18 @@ def test_the_job_of_docker_makes_its_image_of_the_nodes_own_files(tmp_path: Path
     for name in ("bin", "driver"):
         (tmp_path / name).mkdir()
     python = os.path.realpath("/usr/bin/python3")
-    loader = _verify.subprocess.check_output(["ldd", python], text=True).split("\n")[-2].split()[0]
+    loader = subprocess.check_output(["ldd", python], text=True).split("\n")[-2].split()[0]
     engine = "exit 1\n" if trouble == "engine" else ENGINE.replace("ROOT", str(tmp_path)).replace("/LOADER", loader)
     programs = {"docker": engine, "nvidia-smi": "#!/bin/sh\necho 'GPU 0: NVIDIA H100'\necho 'GPU 1: NVIDIA H100'\n"}
     for name, text in programs.items():
-        (tmp_path / "bin" / name).write_text(text)
-        (tmp_path / "bin" / name).chmod(0o755)
+        lab.program(tmp_path / "bin" / name, text)
     (tmp_path / "driver/cuda.c").write_text(
         "#include <stdlib.h>\n"
         'int cuInit(unsigned flags) { return getenv("SLURM_JOB_ID") ? 0 : atoi(getenv("CODE")); }\n'
         "int cuDeviceGetCount(int *count) { *count = 2; return 0; }\n"
     )
     line = ["cc", "-shared", "-fPIC", "-o", f"{tmp_path}/driver/libcuda.so.1", f"{tmp_path}/driver/cuda.c"]
-    _verify.subprocess.run(line, check=True)
+    subprocess.run(line, check=True)
     if trouble != "no hook":
         (tmp_path / "hook").touch()
     say = 'say() { printf "\\npostboot-verify|n1|%s|%s\\n" "$1" "$2"; }\n'
@@ -562,10 +513,10 @@ def test_the_job_of_docker_makes_its_image_of_the_nodes_own_files(tmp_path: Path
         "LD_LIBRARY_PATH": f"{tmp_path}/driver",
     }
     environment["CODE"] = "999" if trouble == "CUDA" else "0"
-    done = _verify.subprocess.run(
-        ["sh", "-c", say + _verify_containers.DOCKER], env=environment, capture_output=True, text=True, check=False
+    done = subprocess.run(
+        ["sh", "-c", say + containers.DOCKER], env=environment, capture_output=True, text=True, check=False
     )
-    seen = _verify.values_of(done.stdout)["n1"]
+    seen = verify_cluster.values_of(done.stdout)["n1"]
     assert seen.pop("cuda_host") == ["2"], done
     if trouble == "no hook":
         assert seen == {"problem": ["docker: Error response from daemon: no driver"]}
@@ -581,11 +532,11 @@ def test_the_job_of_docker_makes_its_image_of_the_nodes_own_files(tmp_path: Path
     ("other", "line"),
     [
         ("enroot|3.4.1", "its nodes have different versions: a1 has 4.1.2, a2 has 3.4.1"),
-        ("enroot|sh: enroot: not found", "a2 has none: sh: enroot: not found"),
+        ("enroot|sh: enroot: not found", "a2 has no Enroot: sh: enroot: not found"),
     ],
 )
 def test_enroots_version(cluster: Cluster, run: Run, other: str, line: str) -> None:
-    cluster.nodes(("a1", "IDLE", "a"), ("a2", "IDLE", "a"))
+    cluster.nodes("a1 IDLE a", "a2 IDLE a")
     cluster.says(a2__host=f"{other}\nroot|0:50 /\nos|x\n")
     assert run()["complaints"] == [f"a: enroot (containers): {line}"]
 
@@ -598,63 +549,51 @@ def test_busy_nodes_are_skipped(cluster: Cluster, run: Run) -> None:
 
 
 def test_a_node_without_an_answer(cluster: Cluster, run: Run) -> None:
-    cluster.nodes(("a1", "IDLE", "a"), ("a2", "IDLE", "a"))
+    cluster.nodes("a1 IDLE a", "a2 IDLE a")
     cluster.says(host__fails="srun: error: Node failure on a2\n", a2__host="")
     assert run()["complaints"] == ["a: job (containers): srun ended with 1 (no word from a2): Node failure on a2"]
 
 
-def test_a_job_that_hangs_is_cancelled(cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster.program("slurm/bin/scancel", f'#!/bin/sh\necho "$*" > {cluster.fake}/cancelled\n')
-    cluster.program(
-        "slurm/bin/srun",
-        srun(cluster.fake, cluster.root).replace(
-            "kind=host;", "kind=host; echo $$ > " + f"{cluster.fake}/pid; exec sleep 60;"
-        ),
-    )
-    monkeypatch.setattr(_verify, "_SPARE", 1)
-    monkeypatch.setattr(_verify, "_PATIENCE", 0.3)
-    result = run(partitions=["cpu"], time_limit=0, wait=0)
-    assert "the job did not end within" in result["complaints"][0]
-    assert (cluster.fake / "cancelled").read_text().startswith("--name=postboot-verify-")
-    with pytest.raises(ProcessLookupError):
-        os.kill(int((cluster.fake / "pid").read_text()), 0)
-
-
-def test_a_job_is_ended_where_slurm_does_not_answer(
-    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_job_that_hangs_is_ended_whether_or_not_slurm_answers(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch, answers: bool
 ) -> None:
-    cluster.program("slurm/bin/scancel", f"#!/bin/sh\ntouch {cluster.fake}/asked; exec sleep 60\n")
-    cluster.program("slurm/bin/srun", f'#!/bin/sh\n[ "$1" = --help ] && exec cat {cluster.fake}/help\n'
-                    f"echo $$ > {cluster.fake}/pid; exec sleep 60\n")  # fmt: skip
-    monkeypatch.setattr(_verify, "_SPARE", 1)
-    monkeypatch.setattr(_verify, "_PATIENCE", 0.3)
+    hangs = "" if answers else "exec sleep 60\n"
+    cluster.program("slurm/bin/scancel", f'#!/bin/sh\necho "$*" > ROOT/cancelled\n{hangs}')
+    cluster.program("slurm/bin/srun", SRUN.replace("kind=host;", "kind=host; echo $$ > ROOT/pid; exec sleep 60;"))
+    monkeypatch.setattr(verify_cluster, "_SPARE", 1)
+    monkeypatch.setattr(verify_cluster, "_PATIENCE", 0.3)
     result = run(partitions=["cpu"], time_limit=0, wait=0)
     assert "the job did not end within" in result["complaints"][0]
-    assert (cluster.fake / "asked").exists()
+    assert (cluster.root / "cancelled").read_text().startswith("--name=postboot-verify-")
     with pytest.raises(ProcessLookupError):
-        os.kill(int((cluster.fake / "pid").read_text()), 0)
+        os.kill(int((cluster.root / "pid").read_text()), 0)
 
 
 def test_what_is_known_is_written_after_each_stage(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that is killed leaves it."""
     path = cluster.root / "var/verify.json"
-    context = _verify.Context(_verify.Options(user=USER))
+    context = verify_cluster.Context(verify_cluster.Options(user=USER))
     seen: list[dict[str, Any]] = []
+    log = path.with_suffix(".log")
 
-    def first(_context: _verify.Context) -> Any:
+    def first(_context: verify_cluster.Context) -> Any:
         assert not path.exists()
+        assert log.read_text() == "stage nodes, 0 checks made: begins\n"
         yield check("cpu", "ok", "first")
         yield check("cpu", "ok", "second")
 
-    def second(context: _verify.Context) -> Any:
+    def second(context: verify_cluster.Context) -> Any:
         seen.append(json.loads(path.read_text()))
-        monkeypatch.setattr(_verify, "_SAVED_EVERY", 0)
+        monkeypatch.setattr(stages, "_SAVED_EVERY", 0)
         context.runs.append({"stage": "one_node"})
         context.save()
         seen.append(json.loads(path.read_text()))
+        context.note("a job on gpu-1")
+        assert log.read_text() == "stage nccl, 2 checks made: a job on gpu-1\n"
         yield check("gpu", "failed", "third")
 
-    checks = _verify.carry_out(context, {"nodes": first, "nccl": second}, str(path), {"cluster": "main"})
+    checks = stages.carry_out(context, {"nodes": first, "nccl": second}, str(path), {"cluster": "main"})
     assert [one.message for _stage, one in checks] == ["first", "second", "third"]
     told, later, last = *seen, json.loads(path.read_text())
     assert [one["message"] for one in told["checks"]] == ["first", "second"]
@@ -662,13 +601,12 @@ def test_what_is_known_is_written_after_each_stage(cluster: Cluster, monkeypatch
     assert later["runs"] == [{"stage": "one_node"}]
     assert (last["verdict"], len(last["checks"]), last["cluster"]) == ("1 of 3 checks failed", 3, "main")
     assert last["finished"]
-    assert path.with_suffix(".html").exists()
 
 
 def test_a_run_ends_before_its_time_is_over(cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it Ansible would end it, and nobody would know what it has found."""
-    real = _verify.time.monotonic
-    monkeypatch.setattr(_verify.time, "monotonic", lambda: real() + 3600 * bool(cluster.calls))
+    real = verify_cluster.time.monotonic
+    monkeypatch.setattr(verify_cluster.time, "monotonic", lambda: real() + 3600 * bool(cluster.calls))
     result = run(limit=60, stages=["containers", "nodes"])
     line = (
         "verify_limit: 60 minutes were over before this stage was, and nodes not begun; needed: more of them, or fewer"
@@ -683,30 +621,22 @@ def test_a_run_ends_before_its_time_is_over(cluster: Cluster, run: Run, monkeypa
 @pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGTERM])
 def test_sruns_end_with_the_module(cluster: Cluster, kill: int) -> None:
     """However it ends: Ansible kills one that takes longer than it may."""
-    cluster.program("slurm/bin/srun", f"#!/bin/sh\necho $$ > {cluster.fake}/pid.new\n"
-                    f"mv {cluster.fake}/pid.new {cluster.fake}/pid; exec sleep 60\n")  # fmt: skip
-    top = Path(_verify.__file__).parents[5]
+    cluster.program("slurm/bin/srun", "#!/bin/sh\necho $$ > ROOT/new; mv ROOT/new ROOT/pid; exec sleep 60\n")
+    top = Path(verify_cluster.__file__).parents[6]
     package = "ansible_collections.pcluster.postboot.plugins.module_utils"
     code = f"""
 from concurrent.futures import ThreadPoolExecutor
-from {package} import _verify
-context = _verify.Context(_verify.Options(user={USER!r}, slurm={str(cluster.root / "slurm")!r}))
+from {package}._verify import cluster
+context = cluster.Context(cluster.Options(user={USER!r}, slurm={str(cluster.root / "slurm")!r}))
 with ThreadPoolExecutor(2) as pool:
-    pool.submit(context.srun, "cpu", [_verify.Node("n1", "IDLE", ("cpu",), 0)], "true").result()
+    pool.submit(context.srun, "cpu", [cluster.Node("n1", "IDLE", ("cpu",), 0)], "true").result()
 """
     child = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(top)})
-    path, until = cluster.fake / "pid", time.monotonic() + 20
-    while not path.exists() and time.monotonic() < until:
-        time.sleep(0.02)
+    until((cluster.root / "pid").exists)
     os.kill(child.pid, kill)
     child.wait(timeout=20)
-    srun, until = Path("/proc") / path.read_text().strip(), time.monotonic() + 20
-    while srun.exists() and time.monotonic() < until:
-        time.sleep(0.02)
-    left = srun.exists()
-    if left:
-        os.kill(int(srun.name), signal.SIGKILL)
-    assert not left
+    srun = Path("/proc") / (cluster.root / "pid").read_text().strip()
+    until(lambda: not srun.exists())
 
 
 def test_a_check_submits_nothing(cluster: Cluster, run: Run) -> None:
@@ -716,10 +646,8 @@ def test_a_check_submits_nothing(cluster: Cluster, run: Run) -> None:
     assert not (cluster.root / "var").exists()
 
 
-def test_the_script_needs_no_more_than_a_shell(tmp_path: Path) -> None:
-    line = f'say() {{ printf "%s|%s\\n" "$1" "$2"; }}\n{_verify_containers.SEES}'
-    out = _verify.subprocess.run(
-        ["/bin/sh", "-c", line], env={"PATH": "/nowhere"}, capture_output=True, text=True, check=False
-    )
+def test_the_script_needs_no_more_than_a_shell() -> None:
+    line = f'say() {{ printf "%s|%s\\n" "$1" "$2"; }}\n{containers.SEES}'
+    out = subprocess.run(["/bin/sh", "-c", line], env={"PATH": "/nowhere"}, capture_output=True, text=True, check=False)
     assert "root|" in out.stdout
     assert "os|" in out.stdout

@@ -5,24 +5,20 @@
 from __future__ import annotations
 
 import json
-import os
-import pwd
-import re
 import shlex
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run, _verify_nodes
-from ansible_collections.pcluster.postboot.plugins.modules import verify
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import run as host_run
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import nodes as verify_nodes
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import components
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._verify.page import render
+from ansible_collections.pcluster.postboot.tests.unit.plugins import slurm
+from ansible_collections.pcluster.postboot.tests.unit.plugins.slurm import Run
 
-Run = Callable[..., dict[str, Any]]
-USER = pwd.getpwuid(65534).pw_name
 P4D = "p4d.24xlarge"
 # Runs the script of a job on each of its nodes.
 SRUN = """#!/bin/bash
@@ -37,7 +33,6 @@ for node in $nodes; do
   SLURMD_NODENAME=$node sh -c "${!#}" || exit
 done
 """
-HOSTNAMES = Path(__file__).parents[2] / "fixtures/slurm/hostnames.py"
 SYSTEMCTL = """#!/bin/sh
 for unit; do :; done
 unit=ROOT/${SLURMD_NODENAME:-head}/enabled/$unit
@@ -53,37 +48,15 @@ grep -qxF -- "$url" ROOT/${SLURMD_NODENAME:-head}/answers
 """
 
 
-class Cluster:
-    """A head node, and nodes on which site has run."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        for path in ("slurm/bin", "bin"):
-            (root / path).mkdir(parents=True)
-        self.program("slurm/bin/srun", SRUN.replace("PYTHON", sys.executable).replace("HOSTNAMES", str(HOSTNAMES)))
-        self.program("bin/runuser", '#!/bin/sh\nshift 3; exec "$@"\n')
+class Cluster(slurm.Cluster):
+    def __init__(self, root: Path, *more: Any) -> None:
+        super().__init__(root, *more, stages=["nodes"], exporters=components.exporters(components.read()))
+        self.program("slurm/bin/srun", SRUN)
         for folder in ("bin", "slurm/bin"):  # the head node's own script, and those of jobs
             self.program(f"{folder}/systemctl", SYSTEMCTL)
             self.program(f"{folder}/curl", CURL)
         self.node("head")
         self.nodes("n1", "n2")
-
-    def program(self, name: str, text: str) -> None:
-        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
-        (self.root / name).write_text(text.replace("ROOT", str(self.root)))
-        (self.root / name).chmod(0o755)
-
-    def nodes(self, *lines: str, feature: str = "c5.xlarge") -> None:
-        """Each line is NAME [STATE [PARTITIONS]]."""
-        told = []
-        for line in lines:
-            words = line.split()
-            name, state, partitions = [*words, *["IDLE", "q"][len(words) - 1 :]]
-            where = f"Gres=gpu:8 State={state} Partitions={partitions}"
-            told.append(f"NodeName={name} AvailableFeatures={feature} {where}")
-            self.node(name)
-        text = shlex.quote("\n".join([*told, ""]))
-        self.program("slurm/bin/scontrol", f"#!/bin/sh\nprintf %s {text}\n")
 
     def node(self, name: str) -> None:
         if not (self.root / name).exists():
@@ -114,34 +87,21 @@ class Cluster:
         text = "\n".join(["provider: efa", "    fabric: efa-direct", *lines, ""])
         self.program(f"{name}/opt/amazon/efa/bin/fi_info", f"#!/bin/sh\nprintf %s {shlex.quote(text)}\n")
 
-    @property
-    def calls(self) -> list[str]:
-        path = self.root / "calls"
-        return path.read_text().splitlines() if path.exists() else []
-
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) -> Cluster:
     monkeypatch.setenv("http_proxy", "http://proxy.invalid")
-    own, probe = f"{tmp_path}/${{SLURMD_NODENAME:-head}}", _verify_nodes.PROBE
-    for path, there in ((_run.STATE_DIR, "/var"), ("/sys/class", "/sys/class"), ("/opt/amazon", "/opt/amazon")):
+    own, probe = f"{tmp_path}/${{SLURMD_NODENAME:-head}}", verify_nodes.PROBE
+    for path, there in ((lock.STATE_DIR, "/var"), ("/sys/class", "/sys/class"), ("/opt/amazon", "/opt/amazon")):
         assert path in probe
         probe = probe.replace(path, own + there)
-    monkeypatch.setattr(_verify_nodes, "PROBE", probe)
-    return Cluster(tmp_path)
+    monkeypatch.setattr(verify_nodes, "PROBE", probe)
+    return Cluster(tmp_path, monkeypatch, run_module)
 
 
 @pytest.fixture
-def run(cluster: Cluster, run_module: Run) -> Run:
-    def go(**more: Any) -> dict[str, Any]:
-        root = cluster.root
-        given = {"user": USER, "slurm": f"{root}/slurm", "stages": ["nodes"], "output": f"{root}/out/verify.json"}
-        result = run_module(verify, {**given, **more})
-        path = root / "out/verify.json"
-        return {**result, "report": json.loads(path.read_text())} if "table" in result else result
-
-    return go
+def run(cluster: Cluster) -> Run:
+    return cluster.run
 
 
 def checks(result: dict[str, Any], name: str = "") -> list[tuple[str, str, str, str]]:
@@ -166,8 +126,8 @@ def test_all_is_well(cluster: Cluster, run: Run) -> None:
         ("q", "efa", "ok", "libfabric sees 4 devices on each node"),
     ]
     assert result["complaints"] == []
-    assert json.loads((cluster.root / "out/verify.json").read_text()) == result["report"]
-    assert "node_exporter" in Path(result["page"]).read_text()
+    assert json.loads((cluster.root / "var/verify.json").read_text()) == result["report"]
+    assert "node_exporter" in render(result["report"])
     # A node whose GPUs are all in use can answer.
     assert len(cluster.calls) == 1
     assert "--nodelist=n[1-2] " in cluster.calls[0]
@@ -228,8 +188,8 @@ def test_an_exporter_is_down(cluster: Cluster, run: Run) -> None:
     cluster.exporter("n2", "node_exporter", "", "")
     cluster.exporter("n2", "nvidia-dcgm-exporter", "", "")
     assert run()["complaints"] == [
-        "q: exporters (nodes): no answer from node_exporter (localhost:9100) on n2, nvidia-dcgm-exporter "
-        "(localhost:9400) on n2; see 'journalctl -u' there"
+        "q: exporters (nodes): no answer from nvidia-dcgm-exporter (localhost:9400) on n2, node_exporter "
+        "(localhost:9100) on n2; see 'journalctl -u' there"
     ]
 
 
@@ -245,18 +205,6 @@ def test_an_exporter_that_listens_elsewhere(cluster: Cluster, run: Run, unit: st
     host = f"localhost{address}" if address[0] == ":" else address
     cluster.exporter("n1", unit, options.format(address), f"http://{host}/metrics")
     assert checks(run(), "exporters") == [("q", "exporters", "ok", f"{unit} answers")]
-
-
-@pytest.mark.parametrize("unit", _verify_nodes.EXPORTERS)
-def test_exporters_are_called_as_their_roles_call_them(unit: str) -> None:
-    """The unit, its default port, and the option by which it is told where to listen."""
-    roles = Path(__file__).parents[4] / "roles"
-    name = {"nvidia-dcgm-exporter": "dcgm_exporter"}.get(unit, unit)
-    assert f"name: {unit}.service\n" in (roles / name / "tasks/configure.yml").read_text()
-    given = yaml.safe_load((roles / name / "defaults/main.yml").read_text())[f"{name}_listen_address"]
-    assert int(given.split(":")[-1]) == _verify_nodes.EXPORTERS[unit]
-    arguments = yaml.safe_load((roles / name / "vars/main.yml").read_text())[f"__{name}_arguments"]
-    assert re.search(rf"'--(web\.listen-)?address=' ~ {name}_listen_address", arguments)
 
 
 def test_an_exporter_that_should_be_there_is_named(cluster: Cluster, run: Run) -> None:
@@ -337,14 +285,8 @@ def test_partitions_with_the_same_nodes(cluster: Cluster, run: Run) -> None:
 
 
 def test_a_head_node_that_hangs(cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = subprocess.run
-
-    def hang(argv: list[str], **more: Any) -> Any:
-        if argv[0] == "sh":
-            raise subprocess.TimeoutExpired(argv, more["timeout"])
-        return real(argv, **more)
-
-    monkeypatch.setattr(_verify_nodes.subprocess, "run", hang)
+    real = host_run.run
+    monkeypatch.setattr(host_run, "run", lambda _argv, _seconds: real(["sh", "-c", "sleep 60 & wait"], 0.2))
     result = run()
     assert result["complaints"] == ["cluster: last run (nodes): the head node did not say within 120 s how it is"]
     assert checks(result)[1][:3] == ("q", "last run", "ok")
@@ -388,7 +330,7 @@ def test_a_report_that_tells_no_versions_is_named(cluster: Cluster, run: Run) ->
     for name in ("head", "n1"):
         cluster.report(name, [], **versions(nccl="2.32.3"))
     result = run(versions={"": {"nccl_version": "2.32.3"}})
-    assert found(result)["q"] == ("unknown", "the report of n2 tells none: run site there")
+    assert found(result)["q"] == ("unknown", "the report of n2 names no versions: run site there")
     assert result["complaints"] == []
     told = run(versions={"": {"nccl_version": "2.33.0"}})["report"]["checks"]
     named = [(one["subject"], one["status"]) for one in told if one["name"] == "versions"]
