@@ -1,0 +1,230 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Finds what ParallelCluster's daemons and Slurm's controller complain of, on a head node.
+
+Messages are those of aws-parallelcluster-node 3.16.1 (slurm_plugin/clustermgtd.py, instance_manager.py, resume.py,
+slurm_resources.py, common.py), which are the same in 3.13.2 where both have them.
+"""
+
+from __future__ import annotations
+
+import ast
+import calendar
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.evidence import (
+    CAUSE,
+    FAULT,
+    NOTE,
+    Evidence,
+    Finding,
+    age,
+    finding,
+    last,
+)
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import shown
+
+PROTECTED, BOOT = "protected-mode", "node-does-not-come-up"
+SILENCE = 600.0  # seconds; clustermgtd_timeout of computemgtd, after which compute nodes end themselves
+_MOST_INSTANCES = 3  # the last ones that a name stood for
+_PLACED = re.compile(
+    r"\('(?P<name>[\w.-]+)', EC2Instance\(id='(?P<id>i-[0-9a-f]+)'"
+    r"(?:, private_ip='[^']*', hostname='(?P<host>[^']*)')?"
+)
+_FAILURES = r"Found the following bootstrap failure nodes: \(x\d+\) (\[.*\])"
+_CAPACITY = (
+    *("InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity"),
+    *(
+        "InsufficientCapacity",
+        "MaxSpotInstanceCountExceeded",
+        "SpotMaxPriceTooLow",
+        "Unsupported",
+        "LimitedInstanceCapacity",
+    ),
+)
+# What users and ParallelCluster do on purpose.
+_ORDINARY = re.compile(r"\(Code:.*\)|Power(?:ed|ing)? ?(?:down|up)|^none$", re.IGNORECASE)
+
+
+def names_of(text: str) -> list[str]:
+    """Return names of a list as print_with_count writes it; a node is written as name(address)."""
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return []
+    return [str(one).split("(", 1)[0] for one in found] if isinstance(found, list) else []
+
+
+def instances_of(name: str, text: str) -> list[tuple[str, str]]:
+    """Return the instances that a node was, the last one last, each with its host name where the log tells it.
+
+    instance_manager.py writes "Nodes are now configured with instances (x1) ["('cpu-st-c5-1', EC2Instance(id='i-0123',
+    private_ip='10.0.0.5', hostname='ip-10-0-0-5', …))"]".
+    """
+    found: dict[str, str] = {}
+    for match in _PLACED.finditer(text):
+        if name in (match["name"], match["id"]):
+            found.pop(match["id"], None)
+            found[match["id"]] = match["host"] or ""
+    if name.startswith("i-"):
+        found.setdefault(name, "")
+    return list(found.items())[-_MOST_INSTANCES:]
+
+
+def nodes_of(instance: str, text: str) -> list[str]:
+    """Return the names of the nodes that an instance was."""
+    return [match["name"] for match in _PLACED.finditer(text) if match["id"] == instance]
+
+
+def bootstrap_failures(evidence: Evidence) -> tuple[str, str, Counter[str]]:
+    """Return how often each node failed its boot, with the last line that says so and its log."""
+    counts: Counter[str] = Counter()
+    where = said = ""
+    for name, line in evidence.recent("clustermgtd"):
+        match = re.search(_FAILURES, line)
+        if match:
+            counts.update(names_of(match[1]))
+            where, said = name, line
+    return where, said, counts
+
+
+def protected_mode(evidence: Evidence) -> Iterator[Finding]:
+    """Find a fleet that launches no node any more."""
+    name, status = evidence.mapping("fleet-status")
+    line = f"status {status.get('status')} since {status.get('lastStatusUpdatedTime')}"
+    if not status:
+        name, match = last(evidence.recent("clustermgtd"), r"^.*Current compute fleet status: (\w+)$")
+        status, line = ({"status": match[1]}, match[0]) if match else ({}, "")
+    if status.get("status") != "PROTECTED":
+        return
+    where, said, counts = bootstrap_failures(evidence)
+    where = where or name
+    _log, match = last(evidence.recent("clustermgtd"), r"Placing bootstrap failure partitions to INACTIVE: (\[.*\])$")
+    queues = tuple(f"{queue}-{kind}-" for queue in names_of(match[1]) for kind in ("st", "dy")) if match else ()
+    # A node's name begins with its queue; boots of other queues are another matter.
+    counts = Counter({node: count for node, count in counts.items() if node.startswith(queues)}) if queues else counts
+    failed = f": the boots of {shown(counts)} have failed" if counts else ""
+    todo = (
+        f"find why in the boot of one of them (-e diagnose_gone={next(iter(counts), '<node>')}), correct that, then "
+        "pcluster update-compute-fleet --status START_REQUESTED"
+    )
+    yield finding("protected", CAUSE, f"the cluster is in protected mode{failed}", said or line, where, todo, PROTECTED)
+
+
+def failed_boots(evidence: Evidence) -> Iterator[Finding]:
+    """Find nodes whose boots fail again and again; after ten failures comes protected mode."""
+    where, said, counts = bootstrap_failures(evidence)
+    if counts:
+        many = ", ".join(f"{name} ({count})" for name, count in counts.most_common(5))
+        names = ",".join(name for name, _count in counts.most_common(3))
+        todo = f"-e diagnose_gone={names} brings the logs of boots whose instances are gone"
+        yield finding("bootstrap-failures", FAULT, f"nodes failed to boot: {many}", said, where, todo, BOOT)
+
+
+def heartbeat(evidence: Evidence) -> Iterator[Finding]:
+    """Find a clustermgtd that does not work: nobody launches or replaces nodes, and compute nodes end themselves."""
+    name, text = evidence.text("clustermgtd_heartbeat")
+    match = re.match(r"(\d+-\d+-\d+ \d+:\d+:\d+)\.\d+([+-])(\d\d):?(\d\d)$", text.strip())
+    if not match:
+        return
+    east = (int(match[3]) * 3600 + int(match[4]) * 60) * (1 if match[2] == "+" else -1)
+    beat = calendar.timegm(time.strptime(match[1], "%Y-%m-%d %H:%M:%S")) - east
+    silence = evidence.now - beat
+    if silence > SILENCE:
+        where, error = last(evidence.recent("clustermgtd"), r"^.*(?: - ERROR - | - CRITICAL - ).*$")
+        said = error[0] if error else f"last heartbeat {text.strip()}"
+        todo = "supervisorctl status clustermgtd on the head node, and its log; nodes end themselves without it"
+        yield finding(
+            "clustermgtd", CAUSE, f"clustermgtd was silent for {age(silence)}", said, where or name, todo, "logs"
+        )
+
+
+def launches(evidence: Evidence) -> Iterator[Finding]:
+    """Find launches that EC2 has refused, one finding for each of EC2's reasons."""
+    found: dict[str, tuple[str, str, set[str]]] = {}
+    pattern = re.compile(
+        r"Encountered exception when launching instances for nodes \(x\d+\) (\[.*?\]): .*?An error occurred "
+        r"\(([\w.]+)\)"
+    )
+    for name, line in evidence.recent("clustermgtd", "slurm_resume"):
+        match = pattern.search(line)
+        if match:
+            nodes = found.get(match[2], ("", "", set()))[2] | set(names_of(match[1]))
+            found[match[2]] = (name, line, nodes)
+    for code, (name, line, nodes) in found.items():
+        if code in _CAPACITY:
+            todo = "wait, name further instance types or zones in the queue, or reserve capacity"
+        elif code == "UnauthorizedOperation":
+            todo = "give the head node's role the action that the line names"
+        elif "Limit" in code:
+            todo = "raise the account's quota in this region"
+        else:
+            todo = "the line has EC2's reason"
+        yield finding(f"launch-{code}", CAUSE, f"EC2 refuses {shown(nodes)}: {code}", line, name, todo, BOOT)
+
+
+def reasons(evidence: Evidence) -> Iterator[Finding]:
+    """Find nodes that Slurm does not use, by the reason that it has for them (sinfo -R)."""
+    name, text = evidence.text("sinfo-reasons")
+    for line in text.splitlines():
+        fields = [field.strip() for field in line.rsplit("|", 4)]
+        if len(fields) != 5 or _ORDINARY.search(fields[0]):
+            continue
+        reason, user, since, state, nodes = fields
+        said = f"{nodes} {state}: {reason} [{user} {since}]"
+        kind, level, page, todo = _reason(reason)
+        yield finding(f"slurm-{kind}-{nodes}", level, f"Slurm has {nodes} {state}: {reason}", said, name, todo, page)
+
+
+def _reason(reason: str) -> tuple[str, str, str, str]:
+    if "count reported lower than configured" in reason:
+        todo = "nvidia-smi -L and XIDs on the node; drain it so that it is replaced, or reboot it"
+        return "gres", CAUSE, "lost-gpu", todo
+    if "Static node maintenance" in reason:
+        return "replacement", NOTE, BOOT, "clustermgtd replaces the node; it is idle again after its boot"
+    if re.search("not responding", reason, re.IGNORECASE):
+        return "silent", FAULT, BOOT, "slurmd's log and unit on the node; clustermgtd replaces the node by itself"
+    if re.search(r"prolog|epilog", reason, re.IGNORECASE):
+        return "prolog", FAULT, "logs", "the last lines of slurmd's log on the node tell which script failed"
+    if "Kill task failed" in reason:
+        return "kill-task", FAULT, "hanging-job", "a process of a job cannot be killed: look for a hung mount or GPU"
+    return "reason", FAULT, "logs", "mend what the reason says, then scontrol update nodename=… state=resume"
+
+
+def daemons(evidence: Evidence) -> Iterator[Finding]:
+    """Find programs that ParallelCluster's supervisord does not keep running."""
+    name, text = evidence.text("supervisord-status")
+    for line in text.splitlines():
+        match = re.match(r"(\S+)\s+(FATAL|BACKOFF|EXITED|STOPPED|UNKNOWN)\b", line)
+        if match and match[1] in ("clustermgtd", "computemgtd", "clusterstatusmgtd"):
+            todo = f"/var/log/parallelcluster/{match[1]} tells why; supervisorctl start {match[1]}"
+            yield finding(f"daemon-{match[1]}", CAUSE, f"{match[1]} does not run", line, name, todo, "logs")
+
+
+def controller(evidence: Evidence) -> Iterator[Finding]:
+    """Find what ends or hampers Slurm's daemons, from their own logs."""
+    # SchedMD/slurm 24.11: fatal() prints "fatal: "; src/plugins/auth/munge/auth_munge.c, "Munge decode failed".
+    where, match = last(evidence.recent("slurmctld", "slurmd"), r"^.*(?:\bfatal: |Munge decode failed).*$")
+    if match:
+        todo = "correct what the line says, and start the daemon again; for munge: the same key and clock on all nodes"
+        yield finding("slurm-fatal", FAULT, "a daemon of Slurm complains", match[0], where, todo, "logs")
+
+
+def self_checks(evidence: Evidence) -> Iterator[Finding]:
+    """Pass on what pcluster-diag has found, in the form that ParallelCluster 3.16's documentation describes."""
+    name, found = evidence.mapping("pcluster-diag")
+    results = found.get("results")
+    for result in results if isinstance(results, list) else ():
+        told = result.get("errors") if result.get("status") == "FAILURE" else result.get("warnings")
+        if result.get("status") in ("FAILURE", "WARNING") and told:
+            said = "; ".join(f"{one.get('code')}: {one.get('message')}" for one in told)
+            level = FAULT if result["status"] == "FAILURE" else NOTE
+            what = f"pcluster-diag: {result.get('check_id')}: {result['status']}"
+            todo = str(result.get("check_description") or "its message says what to do")
+            yield finding(f"diag-{result.get('check_id')}", level, what, said, name, todo, "logs")
+
+
+FINDERS = (protected_mode, failed_boots, heartbeat, launches, reasons, daemons, controller, self_checks)
