@@ -1,0 +1,114 @@
+#!/usr/bin/python
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Make one archive of what nodes have gathered: the documentation of an action plugin."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: diagnose
+short_description: Make one archive of what nodes have gathered, with a page that says what stands out
+description:
+  - The action plugin works on the controller, once for all hosts of the play.
+  - V(begin) in O(state) checks the options and says whom to ask; V(end) writes the archive of what
+    M(pcluster.postboot.diagnose_node) has left on the hosts, and of what CloudWatch and EC2 have of nodes that are gone
+    or do not answer.
+  - What AWS would not say is noted in the archive, and ends nothing. Check mode says what would be gathered.
+options:
+  state:
+    description: Whether the run begins or ends.
+    type: str
+    choices: [begin, end]
+    required: true
+  archive:
+    description: File to write, which ends with C(.tar.gz). The default is C(diagnose-<time>.tar.gz) in the working
+      directory.
+    type: str
+    default: ""
+  nodes:
+    description: Hosts to ask, by their names in the inventory or in Slurm. The default is all of the play.
+    type: list
+    elements: str
+    default: []
+  gone:
+    description: Nodes that are gone, by their names in Slurm or the ids of their instances.
+    type: list
+    elements: str
+    default: []
+  file_mb:
+    description: MB of each log of a node that is gone.
+    type: float
+    default: 2.0
+  node_mb:
+    description: MB of a node, for the page.
+    type: float
+    default: 20.0
+  seconds:
+    description: Seconds after which a node runs no further program.
+    type: float
+    default: 240.0
+  mount_seconds:
+    description: Seconds that a file system has to answer.
+    type: float
+    default: 6.0
+  hours:
+    description: Age in hours from which on a line of a log is no finding.
+    type: float
+    default: 48.0
+  aws:
+    description: Whether CloudWatch and EC2 are asked.
+    type: bool
+    default: true
+  assume_role_arn:
+    description: ARN of a role to assume.
+    type: str
+    default: ""
+  begun:
+    description: Result of the task with V(begin) in O(state).
+    type: dict
+    default: {}
+requirements:
+  - boto3, where AWS is asked
+attributes:
+  diff_mode:
+    support: none
+  idempotent:
+    support: partial
+    details: A second run writes another archive, and changes nothing else.
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.internal
+  - pcluster.postboot.attributes.profile
+"""
+
+EXAMPLES = r"""
+- name: Check the options
+  pcluster.postboot.diagnose:
+    state: begin
+    gone: [gpu-st-p5-1]
+  run_once: true
+  register: begun
+
+- name: Write the archive
+  pcluster.postboot.diagnose:
+    state: end
+    gone: [gpu-st-p5-1]
+    begun: "{{ begun }}"
+  run_once: true
+"""
+
+RETURN = r"""
+archive:
+  description: The archive's path.
+  type: str
+  returned: success
+findings:
+  description: What stands out, the gravest first, each with its nodes.
+  type: list
+  elements: dict
+  returned: with V(end) in O(state), and not in check mode
+summary:
+  description: The first page of the archive as text.
+  type: str
+  returned: with V(end) in O(state), and not in check mode
+"""
