@@ -1,102 +1,39 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Who asks AWS, with which clients, and what a failed call means."""
+"""Who asks AWS, and with which clients."""
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _inventory_xml as xml
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import InventoryError, one_line
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import AwsErrors, explain
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory import xml
 
 try:
     import boto3
     import botocore.session
     from botocore.config import Config
     from botocore.credentials import RefreshableCredentials
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    AwsErrors: tuple[type[Exception], ...] = (BotoCoreError, ClientError)
-except ImportError:  # said by need_boto3(), when source is ec2
+except ImportError:  # said by need_boto3(), once AWS is to be asked
     boto3 = None
-    AwsErrors = ()
 
 ClientMaker = Callable[[str, str], Any]
 _SETUP_ERRORS: tuple[type[Exception], ...] = (*AwsErrors, ValueError)
 
-_DENIED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "Client.UnauthorizedOperation")
-_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "Client.RequestExpired")
-_REFUSED = (
-    "AuthFailure",
-    "InvalidClientTokenId",
-    "OptInRequired",
-    "SignatureDoesNotMatch",
-    "UnrecognizedClientException",
-)
-_EXPIRED_HERE = ("UnauthorizedSSOTokenError", "SSOTokenLoadError", "TokenRetrievalError", "CredentialRetrievalError")
-_NO_ANSWER = (
-    "ConnectTimeoutError",
-    "ConnectionClosedError",
-    "EndpointConnectionError",
-    "ProxyConnectionError",
-    "ReadTimeoutError",
-)
-
-
-class CallError(InventoryError):
-    """A call that failed in one region."""
-
-    def __init__(self, message: str, denied: bool = False) -> None:
-        super().__init__(one_line(message))
-        self.denied = denied
-
-
-def explain(error: Exception, region: str, permission: str, about: str) -> CallError:
-    """Return one line about a failed call: where, for which clusters, what is missing, what to do."""
-    call = permission.split(" ")[0]
-    where = f"{region}, {about}: {call}"
-    response = getattr(error, "response", None)
-    if isinstance(response, dict):
-        code = str(response.get("Error", {}).get("Code", ""))
-        message = str(response.get("Error", {}).get("Message", ""))
-        if code in _DENIED:
-            text = f"{where} is not allowed; give the caller the permission {permission} ({message})"
-            return CallError(text, denied=True)
-        if code in _EXPIRED:
-            return CallError(f"{where} failed, because the AWS credentials have expired ({code}); renew them")
-        if code in _REFUSED:
-            return CallError(
-                f"{where} failed, because AWS does not accept the credentials in this region ({code}: {message}); "
-                "check profile, the access keys, and whether the account has the region enabled",
-                denied=code in ("AuthFailure", "OptInRequired"),
-            )
-        return CallError(f"{where} failed with {code}: {message}")
-    kind = type(error).__name__
-    if kind in ("NoCredentialsError", "PartialCredentialsError"):
-        return CallError(
-            f"{where} needs AWS credentials, and there are none that are complete; set profile, AWS_PROFILE or keys"
-        )
-    if kind in _EXPIRED_HERE:
-        return CallError(
-            f"{where} failed, the AWS credentials have expired or cannot be renewed ({error}); log in again"
-        )
-    if kind in _NO_ANSWER:
-        return CallError(f"{where} got no answer ({error}); check the name of the region, and the way to its endpoint")
-    return CallError(f"{where} failed with {kind}: {error}")
-
 
 def need_boto3() -> None:
-    """Raise InventoryError where there is no boto3."""
     if boto3 is None:
-        raise InventoryError("source: ec2 needs boto3 where Ansible runs, and it is not there: install boto3")
+        python = sys.executable
+        raise Problem(f"AWS is asked by boto3, which Ansible's Python has not; needed: {python} -m pip install boto3")
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """Who asks; what is empty is left to boto3."""
-
     profile: str = ""
     access_key: str = ""
     secret_key: str = ""
@@ -105,14 +42,13 @@ class Credentials:
     endpoint_url: str = ""
 
     def session(self, region: str) -> Any:
-        """Return a session, in the assumed role if there is one."""
         need_boto3()
         if self.profile and (self.access_key or self.secret_key or self.session_token):
-            raise InventoryError(
+            raise Problem(
                 "profile and access keys (options or environment) exclude each other; set one, and '' for the other"
             )
         if bool(self.access_key) != bool(self.secret_key):
-            raise InventoryError("access_key and secret_key (options or environment) go together; only one is set")
+            raise Problem("access_key and secret_key (options or environment) go together; only one is set")
         try:
             session = boto3.Session(
                 profile_name=self.profile or None,
@@ -121,7 +57,7 @@ class Credentials:
                 aws_session_token=self.session_token or None,
             )
         except _SETUP_ERRORS as error:
-            raise InventoryError(f"no AWS session: {one_line(error)}; check profile and the access keys") from error
+            raise Problem(f"no AWS session: {error}; check profile and the access keys") from error
         if not self.assume_role_arn:
             return session
         return self._assumed(session, region)
@@ -161,15 +97,16 @@ class Credentials:
 
 
 def client_maker(credentials: Credentials, region: str) -> ClientMaker:
-    """Return a function that makes clients of one session."""
+    """Return a function that gives clients of one session, one of each kind. Only the main thread may call it."""
     session = credentials.session(region)
 
+    @functools.cache
     def make(service: str, where: str) -> Any:
         try:
             return credentials.client(session, service, where)
         except _SETUP_ERRORS as error:
-            text = f"{where}: no client for {service}: {one_line(error)}; check the name of the region"
-            raise InventoryError(text) from error
+            text = f"{where}: no client for {service}: {error}; check the name of the region"
+            raise Problem(text) from error
 
     return make
 
@@ -185,10 +122,10 @@ def regions_of(
     try:
         own = boto3.Session(profile_name=credentials.profile or None).region_name
     except AwsErrors as error:
-        raise InventoryError(f"no AWS session: {one_line(error)}; check profile") from error
+        raise Problem(f"no AWS session: {error}; check profile") from error
     if not named:
         if not own:
-            raise InventoryError(f"{unset}, and neither AWS_REGION nor the profile names one")
+            raise Problem(f"{unset}, and neither AWS_REGION nor the profile names one")
         return (str(own),)
     first = next((region for region in named if region != "all"), own or "us-east-1")
     try:
