@@ -6,16 +6,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _cloudformation as cloudformation
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import InventoryError
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_session import (
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import cloudformation
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.session import (
     Credentials,
     client_maker,
     regions_of,
 )
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.on_controller import OnController
 
 display = Display()
 SPEC: dict[str, Any] = {
@@ -32,41 +31,30 @@ SPEC: dict[str, Any] = {
 }
 
 
-class ActionModule(ActionBase):
-    """Deploy the stack."""
+class ActionModule(OnController):
+    SPEC = SPEC
 
-    _requires_connection = False
-    _supports_check_mode = True
-    _supports_diff = True
-
-    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Run on the controller."""
-        result: dict[str, Any] = super().run(tmp, task_vars or {})
-        _validation, args = self.validate_argument_spec(argument_spec=SPEC)
-        check = bool(self._task.check_mode)
+    def work(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         credentials = Credentials(profile=args["profile"])
-        try:
-            with open(args["template"], encoding="utf-8") as stream:
-                template = stream.read()
-            given = [args["region"]] if args["region"] else []
-            region = regions_of(credentials, given, "observability_region is not set")[0]
-            wanted = cloudformation.Wanted(
-                name=args["name"],
-                region=region,
-                template=template,
-                parameters={key: _text(value) for key, value in args["parameters"].items()},
-                capabilities=args["capabilities"],
-                tags={key: str(value) for key, value in args["tags"].items()},
-                protect=args["protect"],
-                timeout=args["timeout"],
-            )
-            client = client_maker(credentials, region)("cloudformation", region)
-            outcome = cloudformation.Stack(client, wanted, display.display, args["poll"]).deploy(check)
-        except (InventoryError, cloudformation.StackError, OSError) as error:
-            return {**result, "failed": True, "msg": str(error)}
+        with open(args["template"], encoding="utf-8") as stream:
+            template = stream.read()
+        given = [args["region"]] if args["region"] else []
+        region = regions_of(credentials, given, "observability_region is not set")[0]
+        wanted = cloudformation.Wanted(
+            name=args["name"],
+            region=region,
+            template=template,
+            parameters={key: _text(value) for key, value in args["parameters"].items()},
+            capabilities=args["capabilities"],
+            tags={key: str(value) for key, value in args["tags"].items()},
+            protect=args["protect"],
+            timeout=args["timeout"],
+        )
+        client = client_maker(credentials, region)("cloudformation", region)
+        stack = cloudformation.Stack(client, wanted, display.display, args["poll"])
+        outcome = stack.deploy(bool(self._task.check_mode))
         lines = "".join(f"+ {line}\n" for line in outcome.changes)
         return {
-            **result,
             "changed": bool(outcome.changes),
             "changes": outcome.changes,
             "status": outcome.status,

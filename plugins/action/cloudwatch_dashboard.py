@@ -8,16 +8,10 @@ import json
 import re
 from typing import Any
 
-from ansible.plugins.action import ActionBase
-
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _cloudwatch_dashboards as dashboards
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import InventoryError
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_session import (
-    AwsErrors,
-    Credentials,
-    client_maker,
-    explain,
-)
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import AwsErrors, code_of, explain
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.session import Credentials, client_maker
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._cloudwatch import dashboards
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.on_controller import OnController
 
 _ABSENT = ("ResourceNotFound", "DashboardNotFoundError")
 _WORDS = {"type": "list", "elements": "str", "default": []}
@@ -39,22 +33,14 @@ SPEC: dict[str, Any] = {
 }
 
 
-class ActionModule(ActionBase):
+class ActionModule(OnController):
     """Compare each dashboard with what CloudWatch has, and put what differs."""
 
-    _requires_connection = False
-    _supports_check_mode = True
-    _supports_diff = True
+    SPEC = SPEC
 
-    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Run on the controller."""
-        result: dict[str, Any] = super().run(tmp, task_vars or {})
-        _validation, args = self.validate_argument_spec(argument_spec=SPEC)
-        try:
-            make = client_maker(Credentials(profile=args["profile"]), args["region"])
-            return {**result, **apply(make, args, bool(self._task.check_mode))}
-        except InventoryError as error:
-            return {**result, "failed": True, "msg": str(error)}
+    def work(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        make = client_maker(Credentials(profile=args["profile"]), args["region"])
+        return apply(make, args, bool(self._task.check_mode))
 
 
 def console(region: str) -> str:
@@ -65,7 +51,6 @@ def console(region: str) -> str:
 
 
 def apply(make: Any, args: dict[str, Any], check: bool) -> dict[str, Any]:
-    """Do what is asked for; `make` returns a client for a service in a region."""
     name, region = args["cluster"], args["region"]
     client = make("cloudwatch", region)
     warnings: list[str] = []
@@ -115,8 +100,7 @@ def _get(client: Any, dashboard: str, region: str) -> dict[str, Any] | None:
     try:
         text = client.get_dashboard(DashboardName=dashboard)["DashboardBody"]
     except AwsErrors as error:
-        code = getattr(error, "response", {}).get("Error", {}).get("Code", "")
-        if code in _ABSENT:
+        if code_of(error) in _ABSENT:
             return None
         raise explain(error, region, "cloudwatch:GetDashboard", dashboard) from error
     try:

@@ -8,54 +8,48 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: amp_rules
 short_description: Put rules into a workspace of Amazon Managed Prometheus
-version_added: "0.1.0"
 description:
-  - A Prometheus in agent mode evaluates no rules, so they go to the workspace, as one namespace of rule groups.
-  - Works on the controller with boto3, and with the credentials that it finds there; nothing is sent to the node.
-    Where there is no boto3, nothing is done, and the report says so. The credentials need
-    C(aps:DescribeRuleGroupsNamespace), C(aps:CreateRuleGroupsNamespace), C(aps:PutRuleGroupsNamespace) and
-    C(aps:DescribeWorkspace).
-  - What is in the namespace is compared by its meaning, so that another layout is no change. Waits until the workspace
-    has taken the rules.
+  - The action plugin works on the controller with boto3. Without boto3 the action does nothing, and the summary says
+    so.
+  - The namespace is written only where the meaning of its rules differs from O(files).
+  - The credentials need C(aps:DescribeRuleGroupsNamespace), C(aps:CreateRuleGroupsNamespace),
+    C(aps:PutRuleGroupsNamespace) and C(aps:DescribeWorkspace).
 options:
   workspace:
-    description: The id of the workspace.
+    description: Id of the workspace.
     type: str
     required: true
   region:
-    description: The region of the workspace.
+    description: AWS region of the workspace.
     type: str
     required: true
   namespace:
-    description: The name of the namespace. Clusters that share a workspace and have the same rules share it, too.
+    description: Namespace of the rule groups. Clusters with the same rules may share it.
     type: str
     required: true
   files:
-    description: Files of rules, all of whose groups the namespace will have.
+    description: Files of rules. The namespace gets all their groups.
     type: list
     elements: dict
     required: true
     suboptions:
       path:
-        description: The name of the file, for messages.
+        description: Name of the file, for messages.
         type: str
         required: true
       content:
-        description: What is in it.
+        description: Content of the file.
         type: str
         required: true
       source:
-        description: From what it was made, for messages.
+        description: What the file was made from, for messages.
         type: str
         default: ""
-extends_documentation_fragment:
-  - pcluster.postboot.attributes
-author:
-  - The pcluster.postboot contributors (@pcluster)
+extends_documentation_fragment: [pcluster.postboot.attributes, pcluster.postboot.attributes.internal]
 """
 
 EXAMPLES = r"""
-- name: The workspace has our rules
+- name: Put the collection's rules into the workspace
   pcluster.postboot.amp_rules:
     workspace: ws-01234567-89ab-cdef-0123-456789abcdef
     region: us-east-1
@@ -66,12 +60,8 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-groups:
-  description: How many groups the namespace has.
-  type: int
-  returned: where there is boto3
 summary:
-  description: Why nothing was done, for the report.
+  description: Why nothing was done.
   type: str
   returned: where there is no boto3
 """

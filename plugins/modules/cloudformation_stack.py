@@ -8,18 +8,17 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cloudformation_stack
 short_description: Bring a CloudFormation stack to a template, and show what happens while it does
-version_added: "0.1.0"
 description:
-  - Creates or updates a stack by a change set. One that would change nothing is not executed. Events are printed as
-    they come.
-  - It runs where Ansible runs, with boto3. A stack on which somebody works is waited for. One that cannot be updated,
-    such as after a creation that failed, fails the task with one line that says why, and what to do.
-  - A stack is never deleted, and an update that would replace or remove a resource of O(protect) is refused.
+  - The action plugin works on the controller with boto3, and prints the stack's events as they come.
+  - Creates or updates the stack by a change set. A change set without a change is not executed. Check mode shows and
+    deletes the change set of an existing stack, and asks nothing about a new one.
+  - A stack is never deleted. A stack that is being changed is waited for, and one that cannot be updated fails the
+    task.
   - The caller needs C(cloudformation:DescribeStacks), C(DescribeStackEvents), C(CreateChangeSet), C(DescribeChangeSet),
     C(ExecuteChangeSet) and C(DeleteChangeSet), and what the template's resources need.
 options:
   name:
-    description: The stack.
+    description: Name of the stack.
     type: str
     required: true
   template:
@@ -27,21 +26,21 @@ options:
     type: path
     required: true
   parameters:
-    description:
-      - Its parameters. One that is not given stays as the stack has it, and is the template's default in a new one.
+    description: Parameters of the stack. A parameter that is left out keeps its value, or has the template's default in
+      a new stack.
     type: dict
     default: {}
   capabilities:
-    description: What it may do beyond the ordinary.
+    description: Capabilities that CloudFormation has to be given.
     type: list
     elements: str
     default: [CAPABILITY_IAM]
   tags:
-    description: Tags of the stack, which its resources get. Without any, those that it has stay.
+    description: Tags of the stack and its resources. Without any, the stack's tags stay.
     type: dict
     default: {}
   protect:
-    description: Types of resources that an update may neither replace nor remove.
+    description: Types or logical ids of resources. An update that would replace or remove one is refused.
     type: list
     elements: str
     default: []
@@ -53,25 +52,15 @@ options:
     description: Seconds between two questions.
     type: float
     default: 5.0
-  region:
-    description: Its region. Without one, that of the AWS profile or of C(AWS_REGION).
-    type: str
-    default: ""
-  profile:
-    description: Profile of the AWS credentials. Without it, boto3 finds them as usual.
-    type: str
-    default: ""
 extends_documentation_fragment:
   - pcluster.postboot.attributes
-attributes:
-  check_mode:
-    details: Of a stack that is there, a change set is made, shown and deleted. Of a new one, nothing is asked.
-author:
-  - The pcluster.postboot contributors (@pcluster)
+  - pcluster.postboot.attributes.internal
+  - pcluster.postboot.attributes.profile
+  - pcluster.postboot.attributes.region
 """
 
 EXAMPLES = r"""
-- name: The managed side of the telemetry is there
+- name: Create or update the stack
   pcluster.postboot.cloudformation_stack:
     name: pcluster-observability
     template: observability.yml
@@ -83,22 +72,20 @@ EXAMPLES = r"""
 
 RETURN = r"""
 changes:
-  description: What was changed, or in check mode would be; empty when all is as it should be.
+  description: Changes that were made, or in check mode would be.
   type: list
   elements: str
   returned: success
-  sample: [Add Prometheus (AWS::APS::Workspace)]
 status:
-  description: The stack's status.
+  description: Status of the stack.
   type: str
   returned: success
-  sample: CREATE_COMPLETE
 outputs:
-  description: Its outputs; in check mode those before.
+  description: Outputs of the stack, in check mode those before the update.
   type: dict
   returned: success
 region:
-  description: Its region.
+  description: AWS region of the stack.
   type: str
   returned: success
 """

@@ -18,14 +18,8 @@ _SECONDS = 60
 _ATTEMPTS = 5
 
 
-class AmpError(Problem):
-    """What is wrong, on one line."""
-
-
 @dataclass(frozen=True)
 class Outcome:
-    """What was done, or in check mode would be."""
-
     changed: bool
     before: str
     after: str
@@ -42,12 +36,12 @@ def merged(files: Sequence[Mapping[str, str]]) -> str:
             found = (yaml.safe_load(file["content"]) or {})["groups"] or []
         except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
             what = str(error).splitlines()[0] if isinstance(error, yaml.YAMLError) else "it has no groups"
-            raise AmpError(f"{where} is no file of rules: {what}") from error
+            raise Problem(f"{where} is no file of rules: {what}") from error
         for group in found:
             name = str(group.get("name")) if isinstance(group, Mapping) else ""
             if name in homes:
-                raise AmpError(
-                    f"{where} has the group {name!r}, which {homes[name]} has too: a workspace takes one of a name"
+                raise Problem(
+                    f"{where} has the group {name!r}, which {homes[name]} has too: a workspace needs unique names"
                 )
             homes[name] = where
         groups += found
@@ -78,7 +72,7 @@ def put(
             continue
         _judge(_settled(client, workspace, name, pause), workspace, name)
         return Outcome(True, before, rules, groups)
-    raise AmpError(f"somebody else keeps changing the rules {name} of workspace {workspace}; run this again")
+    raise Problem(f"somebody else keeps changing the rules {name} of workspace {workspace}; run this again")
 
 
 def _describe(client: Any, workspace: str, name: str) -> dict[str, str]:
@@ -88,7 +82,7 @@ def _describe(client: Any, workspace: str, name: str) -> dict[str, str]:
         try:
             client.describe_workspace(workspaceId=workspace)
         except client.exceptions.ResourceNotFoundException:
-            raise AmpError(
+            raise Problem(
                 f"there is no workspace {workspace} in {client.meta.region_name} that the AWS credentials used here "
                 "can see; if it is another account's, put its rules there from that account, and set "
                 "prometheus_amp_rules_namespace to ''"
@@ -110,13 +104,11 @@ def _settled(client: Any, workspace: str, name: str, pause: Callable[[float], No
         if found.get("status") not in _BUSY:
             return found
         pause(1)
-    raise AmpError(f"the workspace {workspace} is still {found['status'].lower()} its rules {name} after {_SECONDS} s")
+    raise Problem(f"the workspace {workspace} is still {found['status'].lower()} its rules {name} after {_SECONDS} s")
 
 
 def _judge(found: Mapping[str, str], workspace: str, name: str) -> None:
     if not found:
-        raise AmpError(
-            f"the workspace {workspace} took the rules {name}, and has none of that name now; run this again"
-        )
+        raise Problem(f"the workspace {workspace} took the rules {name}, and has none of that name now; run this again")
     if found["status"].endswith("_FAILED"):
-        raise AmpError(f"the workspace {workspace} refuses the rules {name}: {found['reason'] or found['status']}")
+        raise Problem(f"the workspace {workspace} refuses the rules {name}: {found['reason'] or found['status']}")

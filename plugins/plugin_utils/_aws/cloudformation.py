@@ -2,6 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Brings one CloudFormation stack to a template, by change sets: what is about to happen is known before it does."""
 
+# Because it would cost promises, amazon.aws.cloudformation (10.1.2) does not do this: it updates a stack without a look
+# at the change first and never executes a change set, shows no event before the end, waits without a limit, forgets
+# parameters that are not named, and says nothing of a new stack's resources in check mode.
 from __future__ import annotations
 
 import time
@@ -11,7 +14,7 @@ from typing import Any, Callable, NamedTuple
 import yaml
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_session import AwsErrors, explain
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import AwsErrors, explain
 
 USABLE = (
     "CREATE_COMPLETE",
@@ -29,13 +32,7 @@ _GOOD = ("CREATE_COMPLETE", "UPDATE_COMPLETE")
 _FOLLOWED = ("cancelled", "the following resource(s) failed")
 
 
-class StackError(Problem):
-    """Why the stack is not as it should be, on one line."""
-
-
 class Wanted(NamedTuple):
-    """What the stack shall be."""
-
     name: str
     region: str
     template: str
@@ -47,14 +44,12 @@ class Wanted(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What was done, or in check mode would be."""
-
     changes: list[str]
     status: str
     outputs: dict[str, str]
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """YAML with CloudFormation's own tags, whose meaning is of no interest here."""
 
 
@@ -65,25 +60,46 @@ def _parsed(template: str) -> dict[str, Any]:
     try:
         return dict(yaml.load(template, Loader=_Loader))
     except (yaml.YAMLError, TypeError, ValueError) as error:
-        raise StackError(f"the template is none: {error}") from error
+        raise Problem(f"the template is not CloudFormation's: {error}") from error
 
 
 def parameters_of(template: str) -> set[str]:
-    """Return the names of a template's parameters."""
     return set(_parsed(template).get("Parameters") or {})
 
 
+def defaults_of(template: str) -> dict[str, str]:
+    """Return the defaults of parameters that have one, as the stack would have them."""
+    found = _parsed(template).get("Parameters") or {}
+    return {name: str(one["Default"]) for name, one in found.items() if "Default" in one}
+
+
 def resources_of(template: str) -> dict[str, str]:
-    """Return the types of a template's resources."""
     try:
         return {name: str(one["Type"]) for name, one in _parsed(template)["Resources"].items()}
     except (AttributeError, TypeError, KeyError) as error:
-        raise StackError(f"the template is none: {error}") from error
+        raise Problem(f"the template is not CloudFormation's: {error}") from error
+
+
+def additions(template: str) -> list[str]:
+    """Return a line for each resource that a new stack can have, with the template's condition of the resource."""
+    kinds, given = resources_of(template), _parsed(template)["Resources"]
+    when = {name: f", if {one['Condition']}" for name, one in given.items() if "Condition" in one}
+    return [f"Add {name} ({kind}){when.get(name, '')}" for name, kind in kinds.items()]
+
+
+def describe(client: Any, name: str, region: str) -> dict[str, Any] | None:
+    """Return what CloudFormation says of a stack; None where there is no such stack."""
+    try:
+        stacks = client.describe_stacks(StackName=name)["Stacks"]
+    except AwsErrors as error:
+        said = getattr(error, "response", {}).get("Error", {})
+        if said.get("Code") == "ValidationError" and "does not exist" in str(said.get("Message")):
+            return None
+        raise explain(error, region, "cloudformation:DescribeStacks", f"stack {name}") from error
+    return dict(stacks[0]) if stacks else None
 
 
 class Stack:
-    """One stack, and what CloudFormation says of it."""
-
     def __init__(self, client: Any, wanted: Wanted, show: Callable[[str], None], poll: float = POLL) -> None:
         self.client, self.wanted, self.show, self.poll = client, wanted, show, poll
         self.deadline = time.monotonic() + wanted.timeout
@@ -92,11 +108,10 @@ class Stack:
         """Create or update it, unless it is as it should be."""
         status = self._settled()
         if status not in (*USABLE, REVIEW, ""):
-            raise StackError(self._dead(status))
+            raise Problem(self._dead(status))
         new = status in ("", REVIEW)
         if new and check:
-            changes = [f"Add {name} ({kind})" for name, kind in resources_of(self.wanted.template).items()]
-            return Outcome(changes, status, {})
+            return Outcome(additions(self.wanted.template), status, {})
         change_set = self._make_change_set("CREATE" if new else "UPDATE")
         if not change_set:
             return Outcome([], status, self.outputs())
@@ -108,7 +123,7 @@ class Stack:
             self._call("DeleteChangeSet", "delete_change_set", ChangeSetName=change_set)
         if lost:
             what = lost[0][0].lower() + lost[0][1:-1]
-            raise StackError(
+            raise Problem(
                 f"stack {self.wanted.name} was left as it is: the update would {what}, and "
                 "what it holds would be lost; keep the parameters as they were, or change the stack by hand"
             )
@@ -118,11 +133,10 @@ class Stack:
         self._call("ExecuteChangeSet", "execute_change_set", ChangeSetName=change_set)
         status = self._settled(known)
         if status not in _GOOD:
-            raise StackError(self._failed(status))
+            raise Problem(self._failed(status))
         return Outcome(changes, status, self.outputs())
 
     def outputs(self) -> dict[str, str]:
-        """Return its outputs."""
         stack = self._describe() or {}
         return {one["OutputKey"]: one["OutputValue"] for one in stack.get("Outputs", [])}
 
@@ -130,20 +144,13 @@ class Stack:
         try:
             return getattr(self.client, method)(**given)
         except AwsErrors as error:
-            about = f"stack {self.wanted.name}"
-            raise StackError(str(explain(error, self.wanted.region, f"cloudformation:{action}", about))) from error
+            raise self._explained(action, error) from error
+
+    def _explained(self, action: str, error: Exception) -> Problem:
+        return explain(error, self.wanted.region, f"cloudformation:{action}", f"stack {self.wanted.name}")
 
     def _describe(self) -> dict[str, Any] | None:
-        """Return it; None where there is none."""
-        try:
-            stacks = self.client.describe_stacks(StackName=self.wanted.name)["Stacks"]
-        except AwsErrors as error:
-            said = getattr(error, "response", {}).get("Error", {})
-            if said.get("Code") == "ValidationError" and "does not exist" in str(said.get("Message")):
-                return None
-            about = f"stack {self.wanted.name}"
-            raise StackError(str(explain(error, self.wanted.region, "cloudformation:DescribeStacks", about))) from error
-        return dict(stacks[0]) if stacks else None
+        return describe(self.client, self.wanted.name, self.wanted.region)
 
     def _settled(self, known: set[str] | None = None) -> str:
         """Wait until nobody works on it, and return its status; empty where there is none. New events are shown."""
@@ -156,7 +163,7 @@ class Stack:
             if not status.endswith("_IN_PROGRESS") or (status == REVIEW and known is None):
                 return "" if status == "DELETE_COMPLETE" else status
             if time.monotonic() > self.deadline:
-                raise StackError(
+                raise Problem(
                     f"stack {self.wanted.name} is still {status} after {self.wanted.timeout:g} s; AWS goes on with it: "
                     "look there, and run this again when it has ended"
                 )
@@ -168,10 +175,7 @@ class Stack:
             pages = self.client.get_paginator("describe_stack_events").paginate(StackName=self.wanted.name)
             return [event for page in pages for event in page["StackEvents"]][::-1]
         except AwsErrors as error:
-            about = f"stack {self.wanted.name}"
-            raise StackError(
-                str(explain(error, self.wanted.region, "cloudformation:DescribeStackEvents", about))
-            ) from error
+            raise self._explained("DescribeStackEvents", error) from error
 
     def _make_change_set(self, kind: str) -> str:
         """Return a change set that can be executed; empty where it would change nothing."""
@@ -189,7 +193,7 @@ class Stack:
                 Capabilities=list(wanted.capabilities),
                 Tags=[{"Key": key, "Value": value} for key, value in self._tags(there or {}).items()],
             )
-        except StackError as error:
+        except Problem as error:
             if any(text in str(error).lower() for text in _NO_CHANGES):
                 return ""
             raise
@@ -199,7 +203,7 @@ class Stack:
             if found["Status"] in ("CREATE_COMPLETE", "FAILED"):
                 break
             if time.monotonic() > self.deadline:
-                raise StackError(
+                raise Problem(
                     f"the change set of stack {wanted.name} is still {found['Status']} after {wanted.timeout:g} s"
                 )
             time.sleep(self.poll)
@@ -209,7 +213,7 @@ class Stack:
         reason = str(found.get("StatusReason", ""))
         if any(text in reason.lower() for text in _NO_CHANGES):
             return ""
-        raise StackError(f"CloudFormation refuses the change of stack {wanted.name}: {reason}")
+        raise Problem(f"CloudFormation refuses the change of stack {wanted.name}: {reason}")
 
     def _parameters(self, there: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return those that are given. What a stack has of the others stays, and is not the template's default."""
@@ -232,11 +236,11 @@ class Stack:
             page = self._call("DescribeChangeSet", "describe_change_set", ChangeSetName=change_set, **more)
             for change in page.get("Changes", []):
                 one = change.get("ResourceChange", {})
-                kind, action = one.get("ResourceType", ""), one.get("Action", "")
+                name, kind, action = (one.get(key, "") for key in ("LogicalResourceId", "ResourceType", "Action"))
                 replaced = action == "Modify" and one.get("Replacement") in ("True", "Conditional")
-                lost = kind in self.wanted.protect and (replaced or action == "Remove")
+                lost = {name, kind} & set(self.wanted.protect) and (replaced or action == "Remove")
                 word = "Replace" if replaced else action
-                yield f"{word} {one.get('LogicalResourceId')} ({kind}){'!' * lost}"
+                yield f"{word} {name} ({kind}){'!' if lost else ''}"
             if not page.get("NextToken"):
                 return
             more = {"NextToken": page["NextToken"]}

@@ -14,8 +14,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _cloudwatch_keys as keys
-from ansible_collections.pcluster.postboot.plugins.module_utils._cloudwatch_config import DEFAULT_NAMESPACE
+from ansible_collections.pcluster.postboot.plugins.module_utils._cloudwatch import keys
+from ansible_collections.pcluster.postboot.plugins.module_utils._cloudwatch.config import DEFAULT_NAMESPACE
 
 WIDTH = 24
 MOST = 50  # lines of a graph
@@ -32,8 +32,6 @@ Widget = dict[str, Any]
 
 
 class Cluster(NamedTuple):
-    """What the dashboards are about."""
-
     name: str
     region: str
     namespace: str
@@ -48,8 +46,6 @@ class Cluster(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What a widget searches for."""
-
     plugin: str
     metric: str
     kind: str = "compute"
@@ -74,13 +70,11 @@ class Builder:
         self._heading = ""
 
     def measures(self, plugin: str, name: str) -> bool:
-        """Tell whether the agents measure something."""
         group = {"nvidia_gpu": "gpu", "efa": "efa"}.get(plugin, "host")
         names = [one["name"] if isinstance(one, Mapping) else one for one in self.cluster.measurements.get(plugin, ())]
         return group in self.cluster.metrics and name in [keys.bare(plugin, str(one)) for one in names]
 
     def dimensions(self, plugin: str, kind: str) -> list[str]:
-        """Return the dimensions of a plugin's metrics on a kind of node."""
         # On a head node ParallelCluster aggregates by a path, and not we.
         together = not self.cluster.per_device and kind != "head"
         if plugin == "efa":
@@ -89,7 +83,6 @@ class Builder:
         return sorted([*_OF_KIND[kind], *own])
 
     def search(self, line: Line) -> str:
-        """Return the expression that finds the metrics of a line."""
         dimensions = self.dimensions(line.plugin, line.kind)
         namespace = DEFAULT_NAMESPACE if line.kind == "head" else self.cluster.namespace
         words = [
@@ -125,12 +118,10 @@ class Builder:
         self._height = max(self._height, height)
 
     def row(self) -> None:
-        """Begin a new row."""
         self._y += self._height
         self._x = self._height = 0
 
     def text(self, markdown: str, height: int = 1) -> None:
-        """Add a text over the whole width."""
         self.row()
         self.place("text", WIDTH, height, {"markdown": markdown})
         self.row()
@@ -197,7 +188,6 @@ class Builder:
             self.place("log", WIDTH, height, properties)
 
     def body(self) -> dict[str, Any]:
-        """Return the whole dashboard."""
         return {"start": "-PT3H", "periodOverride": "inherit", "widgets": self.widgets}
 
 
@@ -221,7 +211,7 @@ def _default(b: Builder) -> None:
         b.graph("Power of all GPUs of a node", Line("nvidia_gpu", "power_draw", stat="Sum"), unit="W")
     if "efa" in c.metrics:
         b.heading("Network of the whole cluster")
-        b.graph("EFA", *_traffic(True), unit="B/s", width=12)
+        b.graph("EFA", *_traffic(), unit="B/s", width=12)
         b.graph("EFA, retransmitted", Line("efa", "retrans_bytes", **_SUM, label="bytes"), unit="B/s", width=12)
     b.heading("Head and login nodes")
     b.graph("CPU in use", *(Line("cpu", "usage_active", kind) for kind in ("head", "login")), unit="%", most=100)
@@ -241,12 +231,8 @@ def _default(b: Builder) -> None:
 _SUM: dict[str, Any] = {"stat": "Sum", "whole": True, "rate": True}
 
 
-def _traffic(whole: bool) -> list[Line]:
-    if whole:
-        return [
-            Line("efa", name, **_SUM, label=label) for name, label in (("tx_bytes", "sent"), ("rx_bytes", "received"))
-        ]
-    return [Line("efa", name, stat="Sum", rate=True, label="${PROP('Dim.InstanceId')}") for name in ("tx_bytes",)]
+def _traffic() -> list[Line]:
+    return [Line("efa", name, **_SUM, label=label) for name, label in (("tx_bytes", "sent"), ("rx_bytes", "received"))]
 
 
 def _head(b: Builder) -> None:
@@ -341,7 +327,7 @@ def _efa(b: Builder) -> None:
     b.title("efa", f"{c.name}: EFA")
     by_node: dict[str, Any] = {"stat": "Sum", "rate": True, "label": "${PROP('Dim.InstanceId')}"}
     b.heading("Whole cluster")
-    b.graph("Traffic", *_traffic(True), unit="B/s", width=12)
+    b.graph("Traffic", *_traffic(), unit="B/s", width=12)
     b.graph("Retransmitted", Line("efa", "retrans_bytes", **_SUM, label="bytes"), unit="B/s", width=12)
     b.heading("Each node: what goes on while a job runs is alike on all of its nodes")
     for title, name, unit in (
@@ -367,12 +353,10 @@ _BUILDERS = {"default": _default, "advanced": _advanced, "efa": _efa}
 
 
 def build(cluster: Cluster, kind: str) -> dict[str, Any]:
-    """Return the body of one dashboard."""
     builder = Builder(cluster)
     _BUILDERS[kind](builder)
     return builder.body()
 
 
 def text_of(body: Mapping[str, Any]) -> str:
-    """Return a body as it is compared and shown."""
     return json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False) + "\n"

@@ -12,10 +12,10 @@ import boto3
 import pytest
 import yaml
 from botocore.exceptions import ClientError
-from moto import mock_aws
 
 from ansible_collections.pcluster.postboot.plugins.action import amp_rules
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _amp
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import amp
 
 NODES = "groups:\n  - name: nodes\n    rules: [{record: up:sum, expr: sum(up)}]\n"
 GPUS = "# ours\ngroups:\n  - name: gpus\n    rules:\n      - alert: Lost\n        expr: up == 0\n"
@@ -28,6 +28,8 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    from moto import mock_aws
+
     with mock_aws():
         yield boto3.client("amp", region_name="us-east-1")
 
@@ -77,7 +79,7 @@ def test_a_workspace_that_is_not_there(client: Any) -> None:
 
 
 def test_without_boto3(client: Any, workspace: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(amp_rules._inventory_session, "boto3", None)
+    monkeypatch.setattr(amp_rules.session, "boto3", None)
     result = run(workspace=workspace, files=FILES)
     assert (result["changed"], result.get("failed", False)) == (False, False)
     assert "because boto3 is not there" in result["summary"]
@@ -89,7 +91,7 @@ def test_without_boto3(client: Any, workspace: str, monkeypatch: pytest.MonkeyPa
         (
             [*FILES, {"path": "more.yml", "content": NODES, "source": "prometheus_rules['more']"}],
             "prometheus_rules['more'] has the group 'nodes', which rules/nodes.yml has too: "
-            "a workspace takes one of a name",
+            "a workspace needs unique names",
         ),
         ([{"path": "bad.yml", "content": "groups: ["}], "bad.yml is no file of rules: while parsing a flow node"),
         ([{"path": "bad.yml", "content": "rules: []"}], "bad.yml is no file of rules: it has no groups"),
@@ -135,55 +137,46 @@ class Workspace:
             raise Conflict
 
 
-def test_it_waits_until_the_workspace_has_taken_them() -> None:
-    client = Workspace("ACTIVE", "UPDATING", "UPDATING", "ACTIVE")
-    pauses: list[float] = []
-    assert _amp.put(client, "ws-1", "ours", GPUS, False, pauses.append).changed
-    assert len(pauses) == 2
+@pytest.mark.parametrize(
+    ("states", "rules", "calls", "pauses"),
+    [
+        (("ACTIVE", "UPDATING", "UPDATING", "ACTIVE"), GPUS, ["put"], 2),
+        (("UPDATING", "UPDATING", "ACTIVE"), NODES, [], 2),  # somebody else is at it
+        (("CREATION_FAILED", "ACTIVE"), NODES, ["put"], 0),
+        (("DELETING", "GONE", "CREATING", "ACTIVE"), NODES, ["create"], 2),
+    ],
+)
+def test_it_waits_until_the_workspace_has_taken_them(
+    states: tuple[str, ...], rules: str, calls: list[str], pauses: int
+) -> None:
+    client, slept = Workspace(*states), list[float]()
+    assert amp.put(client, "ws-1", "ours", rules, False, slept.append).changed is bool(calls)
+    assert (client.calls, len(slept)) == (calls, pauses)
 
 
 def test_what_the_workspace_refuses_is_said() -> None:
     client = Workspace("ACTIVE", "UPDATING", "UPDATE_FAILED", reason="group gpus:\nbad rule")
-    with pytest.raises(_amp.AmpError, match=r"^the workspace ws-1 refuses the rules ours: group gpus: bad rule$"):
-        _amp.put(client, "ws-1", "ours", GPUS, False, lambda _seconds: None)
-
-
-def test_what_was_refused_is_put_again() -> None:
-    client = Workspace("CREATION_FAILED", "ACTIVE")
-    assert _amp.put(client, "ws-1", "ours", NODES, False, lambda _seconds: None).changed
-    assert client.calls == ["put"]
+    with pytest.raises(Problem, match=r"^the workspace ws-1 refuses the rules ours: group gpus: bad rule$"):
+        amp.put(client, "ws-1", "ours", GPUS, False, lambda _seconds: None)
 
 
 def test_it_does_not_wait_for_ever() -> None:
-    with pytest.raises(_amp.AmpError, match="is still updating its rules ours after 60 s"):
-        _amp.put(Workspace("ACTIVE", "UPDATING"), "ws-1", "ours", GPUS, False, lambda _seconds: None)
-
-
-def test_somebody_else_is_waited_for() -> None:
-    client = Workspace("UPDATING", "UPDATING", "ACTIVE")
-    pauses: list[float] = []
-    assert not _amp.put(client, "ws-1", "ours", NODES, False, pauses.append).changed
-    assert (client.calls, len(pauses)) == ([], 2)
+    with pytest.raises(Problem, match="is still updating its rules ours after 60 s"):
+        amp.put(Workspace("ACTIVE", "UPDATING"), "ws-1", "ours", GPUS, False, lambda _seconds: None)
 
 
 def test_somebody_else_was_faster() -> None:
     """Two clusters that share a workspace put the same rules at the same moment."""
     client = Workspace("GONE", "CREATING", "ACTIVE", conflicts=1)
-    assert not _amp.put(client, "ws-1", "ours", NODES, False, lambda _seconds: None).changed
+    assert not amp.put(client, "ws-1", "ours", NODES, False, lambda _seconds: None).changed
     assert client.calls == ["create"]
     client = Workspace("ACTIVE", conflicts=1)
-    assert _amp.put(client, "ws-1", "ours", GPUS, False, lambda _seconds: None).changed
+    assert amp.put(client, "ws-1", "ours", GPUS, False, lambda _seconds: None).changed
     assert client.calls == ["put", "put"]
-    with pytest.raises(_amp.AmpError, match=r"^somebody else keeps changing the rules ours of workspace ws-1"):
-        _amp.put(Workspace("ACTIVE", conflicts=99), "ws-1", "ours", GPUS, False, lambda _seconds: None)
-
-
-def test_one_that_is_being_deleted_is_made_again() -> None:
-    client = Workspace("DELETING", "GONE", "CREATING", "ACTIVE")
-    assert _amp.put(client, "ws-1", "ours", NODES, False, lambda _seconds: None).changed
-    assert client.calls == ["create"]
+    with pytest.raises(Problem, match=r"^somebody else keeps changing the rules ours of workspace ws-1"):
+        amp.put(Workspace("ACTIVE", conflicts=99), "ws-1", "ours", GPUS, False, lambda _seconds: None)
 
 
 def test_rules_that_are_gone_again_are_not_called_kept() -> None:
-    with pytest.raises(_amp.AmpError, match="has none of that name now"):
-        _amp.put(Workspace("GONE"), "ws-1", "ours", NODES, False, lambda _seconds: None)
+    with pytest.raises(Problem, match="has none of that name now"):
+        amp.put(Workspace("GONE"), "ws-1", "ours", NODES, False, lambda _seconds: None)

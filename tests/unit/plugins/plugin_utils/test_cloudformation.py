@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _cloudformation as cloudformation
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import cloudformation
 
 TEMPLATE = """
 Parameters:
@@ -131,7 +132,7 @@ def deploy(api: Api, check: bool = False, **given: Any) -> tuple[cloudformation.
 
 
 def refusal(api: Api, **given: Any) -> str:
-    with pytest.raises(cloudformation.StackError) as error:
+    with pytest.raises(Problem) as error:
         deploy(api, **given)
     assert "\n" not in str(error.value)
     return str(error.value)
@@ -191,6 +192,15 @@ def test_a_change_of_no_resource_is_a_change() -> None:
     assert "ExecuteChangeSet" in api.calls
 
 
+def test_what_a_new_stack_can_have_has_its_condition() -> None:
+    more = '  Grafana: {Type: "AWS::Grafana::Workspace", Condition: WithGrafana}'
+    assert cloudformation.additions(TEMPLATE + more) == [
+        "Add Prometheus (AWS::APS::Workspace)",
+        "Add Role (AWS::IAM::Role)",
+        "Add Grafana (AWS::Grafana::Workspace), if WithGrafana",
+    ]
+
+
 def test_a_check_executes_nothing() -> None:
     api = Api("CREATE_COMPLETE", plan=[("Modify", "Role", None)])
     outcome, _shown = deploy(api, check=True)
@@ -205,10 +215,11 @@ def test_a_check_executes_nothing() -> None:
     assert fresh.calls == ["DescribeStacks"], "a change set would leave an empty stack behind"
 
 
+@pytest.mark.parametrize("protect", ["AWS::APS::Workspace", "Prometheus"])
 @pytest.mark.parametrize("change", [("Modify", "Prometheus", "True"), ("Remove", "Prometheus", None)])
-def test_what_holds_metrics_is_never_replaced(change: tuple[str, str, str | None]) -> None:
+def test_what_holds_metrics_is_never_replaced(change: tuple[str, str, str | None], protect: str) -> None:
     api = Api("CREATE_COMPLETE", plan=[("Modify", "Role", "True"), change])
-    said = refusal(api)
+    said = refusal(api, protect=[protect])
     assert "was left as it is: the update would re" in said
     assert "Prometheus (AWS::APS::Workspace), and what it holds would be lost" in said
     assert "ExecuteChangeSet" not in api.calls
@@ -280,7 +291,7 @@ def test_what_cannot_be_updated_is_one_line(status: str, words: str) -> None:
 
 @pytest.mark.parametrize("template", ["", "Parameters: [", "Resources:", "a text", "Resources: {A: {}}"])
 def test_a_template_that_is_none(template: str) -> None:
-    with pytest.raises(cloudformation.StackError, match=r"^the template is none: "):
+    with pytest.raises(Problem, match=r"^the template is not CloudFormation's: "):
         deploy(Api(), check=True, template=template)
 
 

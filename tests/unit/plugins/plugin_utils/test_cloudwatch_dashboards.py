@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import re
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,9 @@ import yaml
 from botocore.exceptions import ClientError
 
 from ansible_collections.pcluster.postboot.plugins.action import cloudwatch_dashboard as action
-from ansible_collections.pcluster.postboot.plugins.module_utils import _cloudwatch_config as config
-from ansible_collections.pcluster.postboot.plugins.module_utils import _cloudwatch_keys as keys
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _cloudwatch_dashboards as dashboards
-
-server = pytest.importorskip("moto.server")
+from ansible_collections.pcluster.postboot.plugins.module_utils._cloudwatch import config, keys
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._cloudwatch import dashboards
 
 DEFAULTS = yaml.safe_load(
     (Path(__file__).resolve().parents[4] / "roles/cloudwatch_agent/defaults/main.yml").read_text()
@@ -205,18 +202,10 @@ class Api:
         return action.apply(self.make, args, check)
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    moto = server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    moto.start()
-    yield "http://{}:{}".format(*moto.get_host_and_port())
-    moto.stop()
-
-
 @pytest.fixture
-def api(url: str) -> Api:
-    urllib.request.urlopen(urllib.request.Request(f"{url}/moto-api/reset", method="POST")).close()
-    return Api(url)
+def api(moto: str) -> Api:
+    urllib.request.urlopen(urllib.request.Request(f"{moto}/moto-api/reset", method="POST")).close()
+    return Api(moto)
 
 
 def test_written_once_and_only_when_they_differ(api: Api) -> None:
@@ -288,6 +277,6 @@ def test_who_may_not_is_told_what_is_missing() -> None:
 
     args = {name: option.get("default", "") for name, option in action.SPEC.items()}
     args |= {"cluster": "alpha", "region": "us-east-1"}
-    with pytest.raises(action.InventoryError) as error:
+    with pytest.raises(Problem) as error:
         action.apply(lambda *_given: Client(), args, False)
     assert "give the caller the permission cloudwatch:GetDashboard" in str(error.value)
