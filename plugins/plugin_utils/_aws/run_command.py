@@ -9,16 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_aws import (
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import AwsErrors, code_of, explain, some
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.session import ClientMaker
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.cloud import (
     describe_instances,
     online_instances,
 )
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import some
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_session import (
-    AwsErrors,
-    ClientMaker,
-    explain,
-)
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.nodes import TAG_CLUSTER
 
 DOCUMENT = "AWS-RunShellScript"
 BATCH = 50  # instance ids of one command, and invocations of one page
@@ -44,8 +41,6 @@ _SILENT = (
 
 
 class Node(NamedTuple):
-    """A node of the inventory."""
-
     name: str
     instance_id: str
     region: str
@@ -55,8 +50,6 @@ class Node(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """How it ended on one node."""
-
     state: str  # success, failed, unreachable, again: it never had it, and may be sent it once more
     why: str = ""  # of what is no success; empty where the output tells
     output: str = ""
@@ -93,8 +86,7 @@ class RunCommand:
     """Sends a script to nodes, and knows where it has ended. A failed call is a CallError of one line."""
 
     def __init__(self, make_client: ClientMaker, script: Script, clock: Callable[[], float]) -> None:
-        self._make_client, self._script, self._clock = make_client, script, clock
-        self._clients: dict[tuple[str, str], Any] = {}
+        self._client, self._script, self._clock = make_client, script, clock
         self._sent: list[Sent] = []
         self._looked, self._looks = clock(), True
         self._wrong: dict[str, float] = {}  # since when a region's calls go wrong in passing
@@ -109,7 +101,6 @@ class RunCommand:
 
     @property
     def running(self) -> list[Node]:
-        """Where it has not ended."""
         return [node for sent in self._sent for node in sent.nodes.values()]
 
     @property
@@ -118,14 +109,13 @@ class RunCommand:
         return {node: sent.since for sent in self._sent for node in sent.nodes.values()}
 
     def silent(self, nodes: Iterable[Node]) -> Answers:
-        """Return the nodes that cannot be reached."""
         places: dict[tuple[str, str], list[Node]] = {}
         for node in nodes:
             places.setdefault((node.region, node.cluster), []).append(node)
         found: Answers = {}
         for (region, cluster), members in places.items():
             try:
-                online = online_instances(self._client("ssm", region), cluster)
+                online = online_instances(self._client("ssm", region), f"tag:{TAG_CLUSTER}", [cluster])
             except AwsErrors as error:
                 raise explain(error, region, "ssm:DescribeInstanceInformation", f"cluster {cluster}") from error
             found.update({node: Answer("unreachable", _SILENT) for node in members if node.instance_id not in online})
@@ -152,7 +142,7 @@ class RunCommand:
                 MaxErrors="100%",
             )
         except AwsErrors as error:
-            if _code(error) == "InvalidInstanceId":
+            if code_of(error) == "InvalidInstanceId":
                 return self._without(nodes, str(error))
             if self._passes(error, region):
                 return {}, list(nodes)
@@ -281,7 +271,7 @@ class RunCommand:
                 sure = self._tells or sent.details.get(instance, "") in _NOT_BEGUN or waited > DELIVERY + longest
                 (silent if sure else doubtful).append(node)
         if doubtful:
-            answers = _online(client, doubtful)
+            answers = online_instances(client, "InstanceIds", [node.instance_id for node in doubtful])
             silent += [node for node in doubtful if node.instance_id not in answers]
         if silent:
             why = f"it has not begun within {DELIVERY} s, as far as SSM knows: its agent takes no command"
@@ -300,7 +290,7 @@ class RunCommand:
         try:
             found = client.list_commands(CommandId=sent.command_id).get("Commands") or [{}]
         except AwsErrors as error:
-            if _code(error) not in ("AccessDenied", "AccessDeniedException"):
+            if code_of(error) not in ("AccessDenied", "AccessDeniedException"):
                 raise
             return False  # it is given up as what has not begun
         return found[0].get("Status") in _OVER
@@ -371,32 +361,10 @@ class RunCommand:
 
     def _passes(self, error: Exception, region: str) -> bool:
         """Say whether a call may go well next time. boto3 has tried several times already."""
-        code, kind = _code(error), type(error).__name__
+        code, kind = code_of(error), type(error).__name__
         if not (any(word in code for word in _PASSING) or (not code and any(word in kind for word in _PASSING_HERE))):
             return False
         return self._clock() - self._wrong.setdefault(region, self._clock()) < PATIENCE
-
-    def _client(self, service: str, region: str) -> Any:
-        if (service, region) not in self._clients:
-            self._clients[service, region] = self._make_client(service, region)
-        return self._clients[service, region]
-
-
-def _code(error: Exception) -> str:
-    response = getattr(error, "response", None)
-    return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
-
-
-def _online(client: Any, nodes: Sequence[Node]) -> set[str]:
-    """Return which of at most 50 nodes have an agent that answers."""
-    pages = client.get_paginator("describe_instance_information").paginate(
-        Filters=[
-            {"Key": "PingStatus", "Values": ["Online"]},
-            {"Key": "InstanceIds", "Values": [node.instance_id for node in nodes]},
-        ],
-        PaginationConfig={"PageSize": BATCH},
-    )
-    return {entry["InstanceId"] for page in pages for entry in page.get("InstanceInformationList", ())}
 
 
 def _details(one: Mapping[str, Any]) -> str:
