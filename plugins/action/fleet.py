@@ -13,22 +13,20 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from ansible import constants as C
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.pcluster.postboot.plugins.action.report import _width
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import (
-    _fleet,
-    _fleet_files,
-    _inventory_session,
-    _ssm_command,
-)
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import InventoryError, one_line, some
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._progress import duration
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.monitoring import MONITORING
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import run_command, session
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import some
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._fleet import files as fleet_files
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._fleet import rollout as fleet_rollout
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import terminal
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.on_controller import OnController
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.progress import duration
 
 _ROOM = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-SCRIPT = os.path.join(_ROOM, "playbooks", "files", "fleet.sh")
+SCRIPT = os.path.join(_ROOM, "roles", "fleet", "files", "fleet.sh")
 # Seconds between two looks: a tenth of what nodes take, and before that is known, of what has passed.
 SHORTEST, LONGEST = 2.0, 6.0
 # Seconds between two lines: half of what has passed.
@@ -53,19 +51,17 @@ class Stop:
     Ansible runs the action in a process with a session of its own, and passes on these two signals and no other.
     """
 
-    def __init__(self, command: _ssm_command.RunCommand) -> None:
+    def __init__(self, command: run_command.RunCommand) -> None:
         self._command, self._parent = command, os.getppid()
         self._number, self._over = 0, False
 
     def look(self) -> None:
-        """End the run where it is to end."""
         if self._number or os.getppid() != self._parent:
             self._over = True
             raise Interrupted(self._number)
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Listen to signals."""
         before = {one: signal.signal(one, self._heard) for one in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
@@ -82,76 +78,62 @@ class Stop:
             raise Interrupted(self._number)
 
 
-class ActionModule(ActionBase):
-    """One task for all hosts: it is to be run once."""
+class ActionModule(OnController):
+    SPEC = {
+        "bundle": {"type": "str", "required": True},
+        "sha256": {"type": "str", "required": True},
+        "args": {"type": "raw", "default": []},
+        "concurrency": {"type": "str", "default": "10%"},
+        "max_errors": {"type": "str", "default": "0"},
+        "timeout": {"type": "int", "default": 3600},
+        "profile": {"type": "str", "default": ""},
+        "assume_role_arn": {"type": "str", "default": ""},
+        "report": {"type": "str", "default": ""},
+    }
 
-    _requires_connection = False
-    _supports_check_mode = True
-
-    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Run on the controller."""
-        variables = task_vars or {}
-        result: dict[str, Any] = super().run(tmp, variables)
-        _validation, args = self.validate_argument_spec(
-            argument_spec={
-                "bundle": {"type": "str", "required": True},
-                "sha256": {"type": "str", "required": True},
-                "args": {"type": "raw", "default": []},
-                "concurrency": {"type": "str", "default": "10%"},
-                "max_errors": {"type": "str", "default": "0"},
-                "timeout": {"type": "int", "default": 3600},
-                "profile": {"type": "str", "default": ""},
-                "assume_role_arn": {"type": "str", "default": ""},
-                "report": {"type": "str", "default": ""},
-            }
+    def work(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """Roll the bundle out, or tell what would be sent."""
+        request = _request(args)
+        nodes = _nodes(variables)
+        session.need_boto3()
+        who = session.Credentials(profile=args["profile"], assume_role_arn=args["assume_role_arn"])
+        with open(SCRIPT, encoding="utf-8") as stream:
+            script = fleet_rollout.script(request, stream.read())
+        comment = f"pcluster.postboot.fleet: {request.name}"
+        command = run_command.RunCommand(
+            session.client_maker(who, nodes[0].region),
+            run_command.Script(script, comment, request.timeout, fleet_rollout.enough),
+            time.monotonic,
         )
-        try:
-            request = _request(args)
-            nodes = _nodes(variables)
-            if _inventory_session.boto3 is None:
-                raise _fleet.FleetError("fleet needs boto3 where Ansible runs, and it is not there: install boto3")
-            who = _inventory_session.Credentials(profile=args["profile"], assume_role_arn=args["assume_role_arn"])
-            with open(SCRIPT, encoding="utf-8") as stream:
-                script = _fleet.script(request, stream.read())
-            comment = f"pcluster.postboot.fleet: {request.name}"
-            command = _ssm_command.RunCommand(
-                _inventory_session.client_maker(who, nodes[0].region),
-                _ssm_command.Script(script, comment, request.timeout, _fleet.enough),
-                time.monotonic,
-            )
-            if self._task.check_mode:
-                result.update(self._foretell(nodes, request, command))
-            else:
-                rollout = _fleet.Rollout(nodes, request, command, time.monotonic)
-                report = args["report"] or f"fleet-{request.name.removesuffix('.tar.gz')}.json"
-                files = _fleet_files.Files(report, [node.name for node in nodes])
-                result.update(self._roll_out(rollout, files, Stop(command)))
-        except (_fleet.FleetError, InventoryError) as error:
-            result.update(failed=True, msg=one_line(error))
-        return result
+        if self._task.check_mode:
+            return self._foretell(nodes, request, command)
+        rollout = fleet_rollout.Rollout(nodes, request, command, time.monotonic)
+        report = args["report"] or f"fleet-{request.name.removesuffix('.tar.gz')}.json"
+        files = fleet_files.Files(report, [node.name for node in nodes])
+        return self._roll_out(rollout, files, Stop(command))
 
     def _foretell(
-        self, nodes: list[_ssm_command.Node], request: _fleet.Request, command: _ssm_command.RunCommand
+        self, nodes: list[run_command.Node], request: fleet_rollout.Request, command: run_command.RunCommand
     ) -> dict[str, Any]:
         silent = command.silent(nodes)
-        lines = _fleet.foretell(nodes, silent, request)
+        lines = fleet_rollout.foretell(nodes, silent, request)
         _say(*lines)
         bad = {"failed": True} if silent else {}
         return {"changed": len(silent) < len(nodes), "msg": lines[-1] if silent else lines[0], "lines": lines, **bad}
 
-    def _roll_out(self, rollout: _fleet.Rollout, files: _fleet_files.Files, stop: Stop) -> dict[str, Any]:
-        begun, screen = time.monotonic(), _fleet_files.screen(os.getppid())
+    def _roll_out(self, rollout: fleet_rollout.Rollout, files: fleet_files.Files, stop: Stop) -> dict[str, Any]:
+        begun, screen = time.monotonic(), fleet_files.screen(os.getppid())
         try:
             files.note(rollout.left)
         except OSError as error:
-            raise _fleet.FleetError(f"fleet_report: {files.limit} cannot be written: {error}") from error
+            raise Problem(f"fleet_report: {files.limit} cannot be written: {error}") from error
         _say(f"what becomes of each node: {files.report}; nodes that do not run the bundle: {files.limit}")
         with stop.listening():
             try:
                 self._until_done(rollout, files, stop, begun)
             except Interrupted as interrupted:
                 self._end(rollout, files, screen, interrupted.number, time.monotonic() - begun)
-        lines = rollout.table(_width(), time.monotonic() - begun)
+        lines = rollout.table(terminal.width(), time.monotonic() - begun)
         _say("", *lines)
         self._keep(rollout, files, lines[-1])
         reports = [outcome.report for outcome in rollout.outcomes.values()]
@@ -165,7 +147,7 @@ class ActionModule(ActionBase):
             )
         return result
 
-    def _until_done(self, rollout: _fleet.Rollout, files: _fleet_files.Files, stop: Stop, begun: float) -> None:
+    def _until_done(self, rollout: fleet_rollout.Rollout, files: fleet_files.Files, stop: Stop, begun: float) -> None:
         told, notes = begun, 0
         rollout.begin()
         while True:
@@ -183,13 +165,13 @@ class ActionModule(ActionBase):
                 _say(f"fleet, {duration(now - begun)}: {rollout.state()}")
             time.sleep(min(LONGEST, max(SHORTEST, (rollout.seconds or now - begun) / 10)))
 
-    def _note(self, rollout: _fleet.Rollout, files: _fleet_files.Files) -> None:
+    def _note(self, rollout: fleet_rollout.Rollout, files: fleet_files.Files) -> None:
         try:
             files.note(rollout.left)
         except OSError as error:
             display.vvv(f"{files.limit}: {error}")  # it could be written before anything was sent
 
-    def _keep(self, rollout: _fleet.Rollout, files: _fleet_files.Files, how: str) -> None:
+    def _keep(self, rollout: fleet_rollout.Rollout, files: fleet_files.Files, how: str) -> None:
         request = rollout.request
         found = {"bundle": request.url, "sha256": request.sha256, "summary": how, "nodes": rollout.told()}
         self._note(rollout, files)
@@ -199,7 +181,7 @@ class ActionModule(ActionBase):
             _say(f"{files.report} cannot be written: {error}")
 
     def _end(
-        self, rollout: _fleet.Rollout, files: _fleet_files.Files, screen: int | None, number: int, seconds: float
+        self, rollout: fleet_rollout.Rollout, files: fleet_files.Files, screen: int | None, number: int, seconds: float
     ) -> None:
         """Say who has the bundle and who does not, and end as Ansible would have."""
         why = signal.Signals(number).name if number else "ansible-playbook is gone"
@@ -207,7 +189,7 @@ class ActionModule(ActionBase):
         self._keep(rollout, files, how)
         lines = [how, *rollout.interrupted()]
         lines.append(f"{files.report} has the id of each node's command; go on with --limit @{files.limit}")
-        if screen is not None and not _quiet():
+        if screen is not None and not terminal.quiet():
             try:
                 os.write(screen, ("\n" + "\n".join(lines) + "\n").encode())
             except OSError:
@@ -218,43 +200,43 @@ class ActionModule(ActionBase):
         os._exit(1)  # nobody is there to take a result
 
 
-def _quiet() -> bool:
-    return str(C.DEFAULT_STDOUT_CALLBACK).endswith("json")
-
-
 def _say(*lines: str) -> None:
-    if lines and not _quiet():
+    if lines and not terminal.quiet():
         display.display("\n".join(lines))
 
 
-def _request(args: Mapping[str, Any]) -> _fleet.Request:
+def _request(args: Mapping[str, Any]) -> fleet_rollout.Request:
     words = args["args"]
     try:
         words = shlex.split(words) if isinstance(words, str) else [_YES.get(word, str(word)) for word in words]
     except (TypeError, ValueError) as error:
-        raise _fleet.FleetError(f"fleet_args: found {args['args']!r}; needed: arguments of bootstrap.sh") from error
-    request = _fleet.Request(
+        raise Problem(f"fleet_args: found {args['args']!r}; needed: arguments of bootstrap.sh") from error
+    request = fleet_rollout.Request(
         args["bundle"], args["sha256"], tuple(words), args["concurrency"], args["max_errors"], args["timeout"]
     )
     request.check()
     return request
 
 
-def _nodes(variables: Mapping[str, Any]) -> list[_ssm_command.Node]:
-    """Return the hosts of the play, which has the inventory and --limit behind it."""
+def _nodes(variables: Mapping[str, Any]) -> list[run_command.Node]:
+    """Return the hosts of the play, which has the inventory and --limit behind it; without a monitoring instance."""
     hostvars = variables.get("hostvars") or {}
     nodes, strangers = [], []
     for host in variables.get("ansible_play_hosts_all") or []:
         theirs = hostvars[host]
         found = [str(theirs.get(name) or "") for name in _NEEDED]
+        if theirs.get("pcluster_node_type") == MONITORING:
+            continue
         if all(found):
             group = " ".join(str(theirs.get(name) or "") for name in _KIND)
-            nodes.append(_ssm_command.Node(*[str(host), *found, group]))
+            nodes.append(run_command.Node(*[str(host), *found, group]))
         else:
             strangers.append(str(host))
     if strangers:
-        raise _fleet.FleetError(
+        raise Problem(
             f"{some(strangers)}: no {_NEEDED[0]}; needed: nodes that the inventory plugin pcluster.postboot.pcluster "
             "has found in EC2. --limit pcluster leaves others out"
         )
+    if not nodes:
+        raise Problem("found no node of a cluster; needed: one, because a monitoring instance runs no bundle")
     return nodes

@@ -10,8 +10,8 @@ import stat
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run
-from ansible_collections.pcluster.postboot.plugins.module_utils._node_names import natural
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import natural
 
 
 class Files:
@@ -29,15 +29,14 @@ class Files:
         """Say which nodes of this run are left. Without any, and none of another run's, there is no such file."""
         text = "".join(f"{name}\n" for name in sorted({*self._others, *left}, key=natural))
         if text and text != self._written:
-            _run.write_atomically(self.limit, text, 0o644)
+            files.write(self.limit, text)
         elif not text and os.path.exists(self.limit):
             os.remove(self.limit)
         self._written = text
 
     def write(self, found: dict[str, Any]) -> None:
-        """Write the report."""
         # Reports tell paths and versions of nodes, to nobody who has no business with them.
-        _run.write_atomically(self.report, json.dumps(found, indent=1) + "\n", 0o600)
+        files.write(self.report, json.dumps(found, indent=1) + "\n", 0o600)
 
     def _read(self) -> list[str]:
         try:

@@ -15,11 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._node_names import natural, shown
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _report, _ssm_command
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import InventoryError, one_line, some
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._progress import duration
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._ssm_command import Answer, Node
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import natural, shown
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import run_command
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import one_line, some
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.run_command import Answer, Node
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import report as site_report
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.progress import duration
 
 ARCHIVE = "pcluster-postboot.tar.gz"
 MARK = "pcluster-postboot-fleet"  # with which fleet.sh begins the line for the controller
@@ -37,13 +39,7 @@ _URL = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/\s'*?{}]+)+/?")
 _SAYS = "pcluster-postboot: "
 
 
-class FleetError(Exception):
-    """What is wrong with what is asked for, on one line."""
-
-
 class Request(NamedTuple):
-    """What is asked for; the action's documentation tells what each part means."""
-
     bundle: str
     sha256: str
     arguments: tuple[str, ...] = ()
@@ -61,28 +57,25 @@ class Request(NamedTuple):
         return self.url.split("/")[-2] if self.url.endswith(f"/{ARCHIVE}") else self.url.split("/")[-1]
 
     def check(self) -> None:
-        """Raise FleetError for what cannot be."""
         if not _URL.fullmatch(self.bundle):
             found = f"found {self.bundle!r}" if self.bundle else "it is not set"
-            raise FleetError(
+            raise Problem(
                 f"fleet_bundle: {found}; needed: s3://<bucket>/<prefix>/<bundle>, where publish has put the bundle"
             )
         if not re.fullmatch(r"[0-9a-f]{64}", self.sha256):
             found = f"found {self.sha256!r}" if self.sha256 else "it is not set"
-            raise FleetError(
-                f"fleet_sha256: {found}; needed: the bundle's 64 hexadecimal digits, as publish prints them"
-            )
+            raise Problem(f"fleet_sha256: {found}; needed: the bundle's 64 hexadecimal digits, as publish prints them")
         digits = re.search(r"-([0-9a-f]{12})$", self.name)
         if digits and not self.sha256.startswith(digits[1]):
-            raise FleetError(f"fleet_sha256: found {self.sha256}; needed: that of {self.name}, or another fleet_bundle")
+            raise Problem(f"fleet_sha256: found {self.sha256}; needed: that of {self.name}, or another fleet_bundle")
         if not re.fullmatch(r"[1-9]\d*|[1-9]\d?%|100%", self.concurrency):
-            raise FleetError(f"fleet_concurrency: found {self.concurrency!r}; needed: a number from 1, or 1% to 100%")
+            raise Problem(f"fleet_concurrency: found {self.concurrency!r}; needed: a number from 1, or 1% to 100%")
         if not re.fullmatch(r"\d+|\d\d?%|100%", self.max_errors):
-            raise FleetError(f"fleet_max_errors: found {self.max_errors!r}; needed: a number from 0, or 0% to 100%")
+            raise Problem(f"fleet_max_errors: found {self.max_errors!r}; needed: a number from 0, or 0% to 100%")
         if not 5 * LAST_SECONDS <= self.timeout <= LONGEST:
-            raise FleetError(f"fleet_timeout: found {self.timeout}; needed: {5 * LAST_SECONDS} to {LONGEST} seconds")
+            raise Problem(f"fleet_timeout: found {self.timeout}; needed: {5 * LAST_SECONDS} to {LONGEST} seconds")
         if any("{{" in word for word in self.arguments):
-            raise FleetError("fleet_args: found {{, which SSM would take for a parameter of its own")
+            raise Problem("fleet_args: found {{, which SSM would take for a parameter of its own")
 
 
 def script(request: Request, body: str) -> str:
@@ -137,12 +130,11 @@ def _unpack(word: str) -> dict[str, Any] | None:
 
 
 def _visible(text: str) -> str:
-    """Return a node's words on one line, with what a terminal would obey written out, as in \\x1b[2J."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in one_line(text))
+    """Return a node's words on one line, with what a terminal would obey written out."""
+    return site_report.visible(one_line(text))
 
 
 def _all_visible(found: Any) -> Any:
-    """Return what JSON has become, with all its texts visible."""
     if isinstance(found, dict):
         return {_visible(name): _all_visible(one) for name, one in found.items()}
     if isinstance(found, list):
@@ -174,8 +166,6 @@ _BAD = ("failed", "unreachable", "not sent")  # what matters most first
 
 
 class Outcome(NamedTuple):
-    """What became of a node."""
-
     state: str  # ok, changed, failed, unreachable, not sent
     why: str
     report: dict[str, Any]  # as the table takes it
@@ -185,7 +175,7 @@ def judge(node: Node, answer: Answer, seconds: float) -> Outcome:
     """Say what became of a node where the command has ended, or never came."""
     about = {"host": node.name, "cluster": node.cluster, "node_type": node.kind}
     if answer.state == "unreachable":
-        return Outcome("unreachable", answer.why, {**_report.unreachable(node.name, answer.why), **about})
+        return Outcome("unreachable", answer.why, {**site_report.unreachable(node.name, answer.why), **about})
     told = read(answer.output)
     failed = answer.state == "failed"
     why = (answer.why or told.last or f"it says nothing; look at {LOG} on the node") if failed else ""
@@ -234,8 +224,6 @@ def in_turn(nodes: Sequence[Node]) -> list[Node]:
 
 
 class Room:
-    """How many nodes may have it at a time."""
-
     def __init__(self, nodes: Sequence[Node], concurrency: str) -> None:
         sizes = Counter(place(node) for node in nodes)
         self.share = {where: max(1, part(concurrency, size)) for where, size in sizes.items()}
@@ -249,7 +237,6 @@ class Room:
 
 
 def foretell(nodes: Sequence[Node], silent: Mapping[Node, Answer], request: Request) -> list[str]:
-    """Return what would be sent."""
     lines = []
     there = in_turn([node for node in nodes if node not in silent])
     room = Room(there, request.concurrency)
@@ -275,7 +262,7 @@ class Rollout:
     """Brings the bundle to all nodes, one move at a time."""
 
     def __init__(
-        self, nodes: Sequence[Node], request: Request, command: _ssm_command.RunCommand, clock: Callable[[], float]
+        self, nodes: Sequence[Node], request: Request, command: run_command.RunCommand, clock: Callable[[], float]
     ) -> None:
         self.nodes, self.request, self._command, self._clock = list(nodes), request, command, clock
         self.outcomes: dict[Node, Outcome] = {}
@@ -299,7 +286,6 @@ class Rollout:
         return sum(outcome.state == "failed" for outcome in self.outcomes.values())
 
     def begin(self) -> None:
-        """Find out who can be reached."""
         silent = self._command.silent(self.nodes)
         self._note(silent)
         self._waiting = in_turn([node for node in self.nodes if node not in silent])
@@ -312,7 +298,7 @@ class Rollout:
             self._note(self._command.poll())
             self._hold_back()
             self._send()
-        except InventoryError as error:
+        except Problem as error:
             # What has begun goes on by itself, and nothing more is sent.
             self._skip([node for node in self.nodes if node not in self._begun], str(error))
             self._note(self._command.forget(str(error)))
@@ -325,7 +311,7 @@ class Rollout:
                 self._waiting = [node for node in self._waiting if node not in sent]
                 try:
                     refused, later = self._command.send(batch)
-                except InventoryError as error:
+                except Problem as error:
                     here = set(self._command.running)
                     self._note({node: Answer("failed", str(error)) for node in batch if node not in here})
                     raise
@@ -357,10 +343,10 @@ class Rollout:
             ready.append(node)
             busy[place(node)] += 1
         # Nodes end one by one. Each command costs a call at every look, so there are to be few.
-        if more and len(ready) < min(max(1, most // PARTS), _ssm_command.BATCH):
+        if more and len(ready) < min(max(1, most // PARTS), run_command.BATCH):
             return []
         region = ready[0].region if ready else ""
-        return [node for node in ready if node.region == region][: self._command.batch.get(region, _ssm_command.BATCH)]
+        return [node for node in ready if node.region == region][: self._command.batch.get(region, run_command.BATCH)]
 
     def _may_begin(self, node: Node) -> bool:
         """Say whether the head node of a node's cluster, where it has one in this run, has the bundle."""
@@ -382,7 +368,7 @@ class Rollout:
     def _skip(self, nodes: Iterable[Node], why: str) -> None:
         for node in nodes:
             if node not in self.outcomes:
-                report = {**_report.unreachable(node.name, why), "outcome": "not sent"}
+                report = {**site_report.unreachable(node.name, why), "outcome": "not sent"}
                 report.update(cluster=node.cluster, node_type=node.kind)
                 self.outcomes[node] = Outcome("not sent", why, report)
         self._waiting = [node for node in self._waiting if node not in self.outcomes]
@@ -411,7 +397,6 @@ class Rollout:
 
     @property
     def notes(self) -> list[str]:
-        """What else there is to know."""
         return self._command.notes
 
     @property
@@ -427,7 +412,6 @@ class Rollout:
         return [group.line for group in new]
 
     def state(self) -> str:
-        """Return how far it is."""
         count = dict.fromkeys(_BAD, 0)
         for outcome in self.outcomes.values():
             if outcome.state in count:
@@ -449,11 +433,11 @@ class Rollout:
 
     def table(self, width: int, seconds: float) -> list[str]:
         """Return what became of all nodes; what went wrong comes last."""
-        reports = _report.in_order([outcome.report for outcome in self.outcomes.values()])
+        reports = site_report.in_order([outcome.report for outcome in self.outcomes.values()])
         wrong = self._wrong()
         if len(reports) <= FEW:
             unsent = [group for group in wrong if group.state == "not sent"]
-            lines = [*_report.table(reports, width), *_report.summaries(reports), *_report.notes(reports)]
+            lines = [*site_report.table(reports, width), *site_report.summaries(reports), *site_report.notes(reports)]
             lines += [f"not sent to {called(group.nodes)}: {group.why}" for group in unsent]
         else:
             more = len(wrong) - REASONS
@@ -461,14 +445,14 @@ class Rollout:
             lines += [f"{more} more reason{'s' if more > 1 else ''} in the report, and these:"] if more > 0 else []
             lines += [group.line for group in reversed(wrong[:REASONS])]
         missing = sum(outcome.state == "not sent" for outcome in self.outcomes.values())
-        return [*lines, _report.last_line(reports, seconds) + (f"; not sent to {missing}" if missing else "")]
+        return [*lines, site_report.last_line(reports, seconds) + (f"; not sent to {missing}" if missing else "")]
 
     def interrupted(self) -> list[str]:
         """Return who has it, who runs it, and who does not have it."""
         running = set(self._command.running)
         parts = {
             "run it": [node for node in self.nodes if self._state(node) in ("ok", "changed")],
-            "have it and go on by themselves": [node for node in self.nodes if node in running],
+            "have it and finish by themselves": [node for node in self.nodes if node in running],
             "failed or were lost": [node for node in self.nodes if self._state(node) in ("failed", "unreachable")],
         }
         known = {node for nodes in parts.values() for node in nodes}
@@ -476,7 +460,6 @@ class Rollout:
         return [f"{what} ({len(nodes)}): {called(nodes)}" for what, nodes in parts.items() if nodes]
 
     def told(self) -> dict[str, dict[str, Any]]:
-        """Return what is known of each node."""
         running = set(self._command.running)
         found = {}
         for node in self.nodes:

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import base64
 import gzip
-import importlib.util
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,13 +18,15 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from ansible_collections.pcluster.postboot.plugins.action import fleet
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _fleet, _ssm_command
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import InventoryError
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._ssm_command import Node
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import run_command
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.run_command import Node
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._fleet import rollout as fleet_rollout
+from ansible_collections.pcluster.postboot.tests.programs import load
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 BUNDLE = "s3://bucket/postboot/0.2.0-abcabcabcabc"
-REQUEST = _fleet.Request(BUNDLE, "abc" * 21 + "a")
+REQUEST = fleet_rollout.Request(BUNDLE, "abc" * 21 + "a")
 REPORT = {
     "outcome": "ok",
     "stopped": None,
@@ -38,17 +38,6 @@ REPORT = {
         {"name": "docker", "status": "changed", "changed": 2, "seconds": 6.0, "why": "", "summary": "Docker 29"},
     ],
 }
-
-
-def commands() -> Any:
-    path = REPOSITORY / "molecule/cluster/aws/commands.py"
-    spec = importlib.util.spec_from_file_location("sandbox_commands", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
 
 
 def error(code: str, message: str = "said AWS", operation: str = "SendCommand") -> ClientError:
@@ -80,7 +69,7 @@ class Aws:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.batches: list[list[str]] = []
         self.parameters: dict[str, Any] = {}
-        module = commands()
+        module = load("molecule/cluster/aws/commands.py")
         monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: self.now, monotonic=lambda: self.now))
         self.refusal = module.InvalidRequest
         self.service = module.Service(
@@ -181,33 +170,40 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Aws:
     return Aws(monkeypatch)
 
 
-Begin = Callable[..., _fleet.Rollout]
+Begin = Callable[..., fleet_rollout.Rollout]
 
 
 @pytest.fixture
 def begin(aws: Aws) -> Begin:
-    """A function that makes a rollout over nodes, and begins it."""
+    """A function that begins a rollout over nodes, and makes its first move."""
 
-    def make(nodes: list[Node], **request: Any) -> _fleet.Rollout:
+    def make(nodes: list[Node], **request: Any) -> fleet_rollout.Rollout:
         asked = REQUEST._replace(**request)
-        script = _ssm_command.Script("true\n", "a test", asked.timeout, _fleet.enough)
-        command = _ssm_command.RunCommand(aws.make_client, script, lambda: aws.now)
-        rollout = _fleet.Rollout(nodes, asked, command, lambda: aws.now)
+        script = run_command.Script("true\n", "a test", asked.timeout, fleet_rollout.enough)
+        command = run_command.RunCommand(aws.make_client, script, lambda: aws.now)
+        rollout = fleet_rollout.Rollout(nodes, asked, command, lambda: aws.now)
         rollout.begin()
+        rollout.move()
         return rollout
 
     return make
 
 
-def states(rollout: _fleet.Rollout) -> dict[str, str]:
+def states(rollout: fleet_rollout.Rollout) -> dict[str, str]:
     return {node.name: outcome.state for node, outcome in rollout.outcomes.items()}
 
 
-def why(rollout: _fleet.Rollout, name: str) -> str:
+def why(rollout: fleet_rollout.Rollout, name: str) -> str:
     return next(outcome.why for node, outcome in rollout.outcomes.items() if node.name == name)
 
 
-def finish(rollout: _fleet.Rollout, aws: Aws, but: Container[str] = (), **run: Any) -> None:
+def only(rollout: fleet_rollout.Rollout) -> tuple[str, str]:
+    """The only outcome that is known: the state and why."""
+    (outcome,) = rollout.outcomes.values()
+    return outcome.state, outcome.why
+
+
+def finish(rollout: fleet_rollout.Rollout, aws: Aws, but: Container[str] = (), **run: Any) -> None:
     """Let every node run what it has got, seen to have begun before it ends, until all is over."""
     for _turn in range(1000):
         rollout.move()
@@ -229,7 +225,6 @@ def test_a_head_node_comes_before_its_own_cluster(aws: Aws, begin: Begin) -> Non
     nodes = [*aws.nodes(3), aws.node("head", kind="head"), aws.node("other-head", kind="head", cluster="other")]
     nodes.append(aws.node("o1", cluster="other"))
     rollout = begin(nodes, concurrency="100%")
-    rollout.move()
     assert aws.batches == [[nodes[3].instance_id, nodes[4].instance_id]]
     aws.run(nodes[3])
     rollout.move()
@@ -245,7 +240,7 @@ def test_a_lost_head_node_holds_its_own_cluster_only(aws: Aws, begin: Begin) -> 
     rollout = begin(nodes)
     began = aws.now
     finish(rollout, aws, but=lost)
-    assert aws.now - began < _ssm_command.DELIVERY + 100
+    assert aws.now - began < run_command.DELIVERY + 100
     assert states(rollout) == {
         **{node.name: "changed" for node in nodes if node.cluster != "a"},
         **{node.name: "not sent" for node in nodes if node.cluster == "a"},
@@ -292,7 +287,7 @@ def test_no_more_than_asked_for_at_the_same_time(aws: Aws, begin: Begin, concurr
         seen.add(len(running))
         if rollout.done:
             break
-        assert len(running) <= _fleet.FIRST + len(rollout.outcomes)
+        assert len(running) <= fleet_rollout.FIRST + len(rollout.outcomes)
         aws.run(running[turn % len(running)])  # they end one by one
     assert rollout.done
     assert max(seen) == most
@@ -308,7 +303,7 @@ def test_few_commands_for_many_nodes(aws: Aws, begin: Begin) -> None:
         running = rollout._command.running
         aws.run(running[turn % len(running)])
     assert rollout.done
-    assert len(aws.batches) <= 30 + 400 / (40 // _fleet.PARTS)
+    assert len(aws.batches) <= 30 + 400 / (40 // fleet_rollout.PARTS)
 
 
 def test_regions_have_commands_of_their_own(aws: Aws, begin: Begin) -> None:
@@ -320,8 +315,7 @@ def test_regions_have_commands_of_their_own(aws: Aws, begin: Begin) -> None:
 
 
 def test_what_ssm_is_given(aws: Aws, begin: Begin) -> None:
-    rollout = begin(aws.nodes(2), concurrency="2")
-    rollout.move()
+    begin(aws.nodes(2), concurrency="2")
     assert aws.parameters["DocumentName"] == "AWS-RunShellScript"
     assert aws.parameters["Parameters"] == {"commands": ["true"], "executionTimeout": ["3600"]}
     assert (aws.parameters["MaxConcurrency"], aws.parameters["MaxErrors"]) == ("2", "100%")
@@ -333,7 +327,6 @@ def test_what_ssm_is_given(aws: Aws, begin: Begin) -> None:
 def test_after_too_many_failures_nobody_else_has_it(aws: Aws, begin: Begin) -> None:
     nodes = aws.nodes(6)
     rollout = begin(nodes, concurrency="2", max_errors="1")
-    rollout.move()
     for number, code in ((0, 1), (1, 0)):
         aws.run(nodes[number], code=code)
     rollout.move()
@@ -344,14 +337,8 @@ def test_after_too_many_failures_nobody_else_has_it(aws: Aws, begin: Begin) -> N
     aws.run(nodes[3])
     rollout.move()
     assert rollout.done
-    assert states(rollout) == {
-        "n1": "failed",
-        "n2": "changed",
-        "n3": "failed",
-        "n4": "changed",
-        "n5": "not sent",
-        "n6": "not sent",
-    }
+    expected = ["failed", "changed", "failed", "changed", "not sent", "not sent"]
+    assert states(rollout) == {node.name: state for node, state in zip(nodes, expected)}
     assert why(rollout, "n3") == "fsx failed: not mounted; see log"
     assert why(rollout, "n5") == "stopped after 2 failures (fleet_max_errors is 1)"
 
@@ -367,7 +354,6 @@ def test_a_failed_head_node_keeps_its_cluster_back_and_no_other(aws: Aws, begin:
     bad, good = aws.node("head", kind="head"), aws.node("good-head", kind="head", cluster="good")
     nodes = [bad, good, aws.node("n1"), aws.node("g1", cluster="good")]
     rollout = begin(nodes, concurrency="100%", max_errors="1")
-    rollout.move()
     aws.run(bad, code=1)
     aws.run(good)
     rollout.move()
@@ -382,7 +368,6 @@ def test_a_silent_head_node_keeps_its_cluster_back(aws: Aws, begin: Begin) -> No
     head, node = aws.node("head", kind="head"), aws.node("n1")
     aws.offline.add(head.instance_id)
     rollout = begin([head, node])
-    rollout.move()
     assert rollout.done
     assert states(rollout) == {"head": "unreachable", "n1": "not sent"}
     assert not aws.batches
@@ -414,7 +399,6 @@ def test_one_that_ssm_refuses_does_not_keep_it_from_the_others(aws: Aws, begin: 
 def test_a_permission_that_is_missing_is_one_line(aws: Aws, begin: Begin) -> None:
     aws.fails["send_command"] = [error("AccessDeniedException", "User x is not authorized")]
     rollout = begin(aws.nodes(3), concurrency="1")
-    rollout.move()
     assert rollout.done
     assert states(rollout) == {"n1": "failed", "n2": "not sent", "n3": "not sent"}
     assert "ssm:SendCommand is not allowed" in why(rollout, "n1")
@@ -425,7 +409,6 @@ def test_who_may_not_look_is_told_that_it_goes_on(aws: Aws, begin: Begin) -> Non
     aws.fails["list_command_invocations"] = [error("AccessDeniedException")]
     rollout = begin(aws.nodes(2), concurrency="1")
     rollout.move()
-    rollout.move()
     assert rollout.done
     assert states(rollout) == {"n1": "unreachable", "n2": "not sent"}
     assert why(rollout, "n1").startswith(
@@ -435,7 +418,7 @@ def test_who_may_not_look_is_told_that_it_goes_on(aws: Aws, begin: Begin) -> Non
 
 def test_who_may_not_ask_for_agents_is_told_before_anything_is_sent(aws: Aws, begin: Begin) -> None:
     aws.fails["describe_instance_information"] = [error("AccessDeniedException")]
-    with pytest.raises(InventoryError, match="ssm:DescribeInstanceInformation is not allowed"):
+    with pytest.raises(Problem, match="ssm:DescribeInstanceInformation is not allowed"):
         begin(aws.nodes(2))
     assert not aws.batches
 
@@ -466,13 +449,12 @@ def test_what_goes_wrong_in_passing_is_tried_again(aws: Aws, begin: Begin, opera
 def test_patience_begins_anew_with_each_answer(aws: Aws, begin: Begin) -> None:
     node = aws.node("n1")
     rollout = begin([node], timeout=28800)
-    rollout.move()
     aws.take(node)
     for _time in range(3):
         aws.fails["list_command_invocations"] = [error("ThrottlingException")] * 100
         while aws.fails["list_command_invocations"]:
             rollout.move()
-            aws.now += _ssm_command.PATIENCE / 101
+            aws.now += run_command.PATIENCE / 101
         aws.now += 60
         rollout.move()
         aws.now += 60
@@ -481,12 +463,11 @@ def test_patience_begins_anew_with_each_answer(aws: Aws, begin: Begin) -> None:
 
 def test_one_that_could_not_be_sent_yet_has_not_begun(aws: Aws, begin: Begin) -> None:
     first, second = aws.node("east"), aws.node("west", region="us-west-2")
-    rollout = begin([first, second], concurrency="100%")
     send = aws.service.send_command
     aws.service.send_command = lambda region, request: (
         send(region, request) if region == "us-east-1" else aws.throttle()
     )
-    rollout.move()
+    rollout = begin([first, second], concurrency="100%")
     aws.run(first, code=1)
     rollout.move()
     assert states(rollout) == {"east": "failed", "west": "not sent"}
@@ -503,7 +484,7 @@ def calls(aws: Aws, operation: str) -> list[dict[str, Any]]:
     return [request for name, request in aws.calls if name == operation]
 
 
-def wait(rollout: _fleet.Rollout, aws: Aws, seconds: float) -> None:
+def wait(rollout: fleet_rollout.Rollout, aws: Aws, seconds: float) -> None:
     """Look every ten seconds, for some time."""
     for _look in range(int(seconds / 10)):
         aws.now += 10
@@ -513,13 +494,11 @@ def wait(rollout: _fleet.Rollout, aws: Aws, seconds: float) -> None:
 def test_an_end_that_ssm_never_tells(aws: Aws, begin: Begin) -> None:
     node = aws.node("n1")
     rollout = begin([node], timeout=1200)
-    rollout.move()
     aws.take(node)
-    wait(rollout, aws, 1200 + _ssm_command.LATE)
+    wait(rollout, aws, 1200 + run_command.LATE)
     assert not rollout.done
-    wait(rollout, aws, 2 * _ssm_command.SLOWEST)
-    assert states(rollout) == {"n1": "unreachable"}
-    assert why(rollout, "n1") == "it has begun, and SSM has had no word from it for 1500 s"
+    wait(rollout, aws, 2 * run_command.SLOWEST)
+    assert only(rollout) == ("unreachable", "it has begun, and SSM has had no word from it for 1500 s")
     assert listed(aws, node)["Status"] == "InProgress", "what has begun is left alone"
 
 
@@ -527,11 +506,10 @@ def test_an_agent_that_never_begins(aws: Aws, begin: Begin) -> None:
     """SSM itself gives it up after the sum of both times; so long it could still begin."""
     nodes = aws.nodes(3)
     rollout = begin(nodes, concurrency="2")
-    rollout.move()
     aws.take(nodes[0])
-    wait(rollout, aws, _ssm_command.DELIVERY)
+    wait(rollout, aws, run_command.DELIVERY)
     assert not rollout.outcomes
-    wait(rollout, aws, 2 * _ssm_command.SLOWEST)
+    wait(rollout, aws, 2 * run_command.SLOWEST)
     assert states(rollout) == {"n2": "unreachable"}, "and the next one has its turn: nothing was tried there"
     assert why(rollout, "n2") == (
         "it has not begun within 600 s, as far as SSM knows: its agent takes no command; the command to it is cancelled"
@@ -546,15 +524,14 @@ def test_one_that_may_have_begun_is_not_cancelled(aws: Aws, begin: Begin) -> Non
     aws.service.begun = False
     nodes = aws.nodes(2)
     rollout = begin(nodes, concurrency="2")
-    rollout.move()
     aws.take(nodes[0])
-    wait(rollout, aws, _ssm_command.DELIVERY + 1800)
+    wait(rollout, aws, run_command.DELIVERY + 1800)
     assert not rollout.outcomes
     assert not calls(aws, "cancel_command")
     aws.offline.add(nodes[1].instance_id)
-    wait(rollout, aws, 2 * _ssm_command.SLOWEST)
+    wait(rollout, aws, 2 * run_command.SLOWEST)
     assert states(rollout) == {"n2": "unreachable"}, "its agent does not answer any more"
-    wait(rollout, aws, 1800 + _ssm_command.LATE)
+    wait(rollout, aws, 1800 + run_command.LATE)
     assert states(rollout) == {"n1": "unreachable", "n2": "unreachable"}
 
 
@@ -562,9 +539,8 @@ def test_a_node_to_which_nothing_was_sent_yet_has_not_begun(aws: Aws, begin: Beg
     aws.service.begun = False
     (node,) = aws.nodes(1)
     rollout = begin([node])
-    rollout.move()
     next(iter(aws.service.commands.values())).concurrency = 0  # SSM keeps it Pending
-    wait(rollout, aws, _ssm_command.DELIVERY + 2 * _ssm_command.SLOWEST)
+    wait(rollout, aws, run_command.DELIVERY + 2 * run_command.SLOWEST)
     assert states(rollout) == {"n1": "unreachable"}
     assert listed(aws, node)["Status"] == "Cancelled"
 
@@ -573,29 +549,25 @@ def test_who_may_not_cancel_is_told_that_it_may_still_begin(aws: Aws, begin: Beg
     aws.fails["cancel_command"] = [error("AccessDeniedException")]
     nodes = aws.nodes(2)
     rollout = begin(nodes, concurrency="2")
-    rollout.move()
     aws.take(nodes[0])
-    wait(rollout, aws, _ssm_command.DELIVERY + 2 * _ssm_command.SLOWEST)
+    wait(rollout, aws, run_command.DELIVERY + 2 * run_command.SLOWEST)
     assert "and it may still begin (us-east-1, n2: ssm:CancelCommand is not allowed" in why(rollout, "n2")
 
 
 def test_what_somebody_else_cancels_has_failed(aws: Aws, begin: Begin) -> None:
     (node,) = aws.nodes(1)
     rollout = begin([node])
-    rollout.move()
     aws.service.cancel_command(node.region, {"CommandId": next(iter(aws.service.commands))})
     wait(rollout, aws, 10)
-    assert (states(rollout), why(rollout, "n1")) == ({"n1": "failed"}, "somebody has cancelled the command")
+    assert only(rollout) == ("failed", "somebody has cancelled the command")
 
 
 def test_one_that_takes_too_long(aws: Aws, begin: Begin) -> None:
     (node,) = aws.nodes(1)
     rollout = begin([node])
-    rollout.move()
     aws.run(node, "", code=137, late=True)
     rollout.move()
-    assert states(rollout) == {"n1": "failed"}
-    assert why(rollout, "n1") == "not done within 3600 s (fleet_timeout)"
+    assert only(rollout) == ("failed", "not done within 3600 s (fleet_timeout)")
 
 
 def test_a_command_that_ssm_cancels_itself_is_sent_again(aws: Aws, begin: Begin) -> None:
@@ -611,7 +583,7 @@ def test_a_command_that_ssm_cancels_itself_is_sent_again(aws: Aws, begin: Begin)
 def test_a_command_that_ssm_always_cancels(aws: Aws, begin: Begin) -> None:
     aws.service.most = 0
     rollout = begin(aws.nodes(1))
-    wait(rollout, aws, 2 * _ssm_command.PATIENCE)
+    wait(rollout, aws, 2 * run_command.PATIENCE)
     assert states(rollout) == {"n1": "unreachable"}
     assert why(rollout, "n1").startswith("SSM has cancelled each command to it (Rate Exceeded")
 
@@ -619,7 +591,6 @@ def test_a_command_that_ssm_always_cancels(aws: Aws, begin: Begin) -> None:
 def test_pages_are_not_fetched_whole_for_one_straggler(aws: Aws, begin: Begin) -> None:
     nodes = aws.nodes(5)
     rollout = begin(nodes, concurrency="5")
-    rollout.move()
     for node in nodes[:4]:
         aws.run(node)
     aws.take(nodes[4])
@@ -640,7 +611,6 @@ def test_pages_are_not_fetched_whole_for_one_straggler(aws: Aws, begin: Begin) -
 def test_a_new_command_is_looked_at_when_something_of_it_may_have_ended(aws: Aws, begin: Begin) -> None:
     nodes = aws.nodes(2)
     rollout = begin(nodes, concurrency="1")
-    rollout.move()
     wait(rollout, aws, 80)
     aws.run(nodes[0])
     wait(rollout, aws, 20)
@@ -669,10 +639,9 @@ def test_an_output_is_asked_for_again_where_the_beginning_is_not_enough(
 def test_a_node_that_is_terminated_meanwhile(aws: Aws, begin: Begin) -> None:
     nodes = aws.nodes(2)
     rollout = begin(nodes, concurrency="2")
-    rollout.move()
     aws.take(nodes[0])
     del aws.alive[nodes[0].instance_id]
-    aws.now += _ssm_command.GONE_EVERY - 1
+    aws.now += run_command.GONE_EVERY - 1
     rollout.move()
     assert not rollout.outcomes
     aws.now += 2
@@ -685,12 +654,11 @@ def test_ec2_is_asked_again_where_it_was_busy(aws: Aws, begin: Begin) -> None:
     aws.fails["describe_instances"] = [error("RequestLimitExceeded", operation="DescribeInstances")]
     (node,) = aws.nodes(1)
     rollout = begin([node])
-    rollout.move()
     aws.take(node)
-    wait(rollout, aws, _ssm_command.GONE_EVERY)
+    wait(rollout, aws, run_command.GONE_EVERY)
     assert not aws.fails["describe_instances"]
     del aws.alive[node.instance_id]
-    wait(rollout, aws, _ssm_command.GONE_EVERY)
+    wait(rollout, aws, run_command.GONE_EVERY)
     assert states(rollout) == {"n1": "unreachable"}
 
 
@@ -709,9 +677,9 @@ def test_who_may_not_ask_ec2_goes_on_without(aws: Aws, begin: Begin) -> None:
 # What nodes say
 
 
-def judged(text: str, state: str = "success", reason: str = "") -> _fleet.Outcome:
+def judged(text: str, state: str = "success", reason: str = "") -> fleet_rollout.Outcome:
     node = Node("main-gpu-1", "i-1", "us-east-1", "main", "compute")
-    return _fleet.judge(node, _ssm_command.Answer(state, reason, text), 12.0)
+    return fleet_rollout.judge(node, run_command.Answer(state, reason, text), 12.0)
 
 
 def test_the_report_of_a_node_becomes_a_column(aws: Aws, begin: Begin) -> None:
@@ -796,7 +764,6 @@ def test_what_a_node_says_cannot_steer_a_terminal(aws: Aws, begin: Begin) -> Non
     stopped = {"component": "", "message": f"first{clear}\nsecond\rthird"}
     hostile = {**REPORT, "outcome": "stopped", "stopped": stopped, "components": [entry, skipped]}
     rollout = begin(aws.nodes(1))
-    rollout.move()
     text = output(1, after=f"0.2.0{clear}", report={**hostile, "ended_badly": title}, said=f"no room{clear}\rthere is")
     aws.run(rollout.nodes[0], text, code=1)
     rollout.move()
@@ -815,7 +782,6 @@ def test_the_table_names_those_that_have_not_got_it(aws: Aws, begin: Begin) -> N
     nodes = aws.nodes(4)
     aws.offline.add(nodes[3].instance_id)
     rollout = begin(nodes, concurrency="1")
-    rollout.move()
     aws.run(nodes[0], output(1, after="-", said="no room"), code=1)
     rollout.move()
     lines = rollout.table(200, 5.0)
@@ -828,7 +794,6 @@ def test_the_table_names_those_that_have_not_got_it(aws: Aws, begin: Begin) -> N
 def test_how_far_it_is(aws: Aws, begin: Begin) -> None:
     nodes = aws.nodes(5)
     rollout = begin(nodes, concurrency="2")
-    rollout.move()
     assert rollout.state() == "0 of 5 nodes done, 2 running"
     aws.run(nodes[0], code=1)
     wait(rollout, aws, 310)
@@ -866,7 +831,7 @@ def test_many_nodes_are_told_in_few_lines_and_what_went_wrong_last(aws: Aws, beg
     assert [line.split(":")[0] for line in news] == ["1 unreachable", "4 failed", "1 failed"], "each reason once"
     assert rollout.table(200, 60.0) == [
         "99 changed: bundle",
-        f"1 unreachable: n100: {_ssm_command._SILENT}",
+        f"1 unreachable: n100: {run_command._SILENT}",
         "1 failed: n20: no network",
         "9 failed: n[11-19]: 0 MB are free in /",
         "pcluster.postboot: 100 nodes, 99 changed, 10 failed, 1 unreachable, 60 s",
@@ -879,13 +844,13 @@ def test_many_nodes_are_told_in_few_lines_and_what_went_wrong_last(aws: Aws, beg
 
 def test_what_would_be_sent(aws: Aws) -> None:
     nodes = [aws.node("head", kind="head"), *aws.nodes(20)]
-    silent = {nodes[-1]: _ssm_command.Answer("unreachable", "it is silent")}
-    assert _fleet.foretell(nodes, silent, REQUEST) == [
+    silent = {nodes[-1]: run_command.Answer("unreachable", "it is silent")}
+    assert fleet_rollout.foretell(nodes, silent, REQUEST) == [
         "would send 0.2.0-abcabcabcabc to 1 head node, 1 at a time: head",
         "would send 0.2.0-abcabcabcabc to 19 other nodes, 1 at a time: n[1-19]",
         "unreachable: n20: it is silent",
     ]
-    most = _fleet.foretell(nodes, {}, REQUEST._replace(concurrency="50%"))
+    most = fleet_rollout.foretell(nodes, {}, REQUEST._replace(concurrency="50%"))
     assert most[1] == "would send 0.2.0-abcabcabcabc to 20 other nodes, 5 first and then at most 10 at a time: n[1-20]"
 
 
@@ -917,7 +882,7 @@ def test_the_bundle_is_a_folder_or_the_archive(bundle: str) -> None:
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, Any], named: str) -> None:
-    with pytest.raises(_fleet.FleetError, match=named):
+    with pytest.raises(Problem, match=named):
         REQUEST._replace(**changes).check()
 
 
@@ -927,7 +892,9 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], named: str) -> None:
 class Action(fleet.ActionModule):
     """The action, in a play with hosts of the test's."""
 
-    def __init__(self, hosts: dict[str, dict[str, str]], check: bool = False, **args: Any) -> None:
+    def __init__(self, nodes: list[Node], check: bool = False, others: tuple[str, ...] = (), **args: Any) -> None:
+        names = [f"pcluster_{name}" for name in ("instance_id", "region", "cluster", "node_type")]
+        hosts = {node.name: dict(zip(names, node[1:])) for node in nodes} | {name: {} for name in others}
         self._task = SimpleNamespace(args=args, check_mode=check, async_val=0, action="fleet")
         self._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None))
         self.variables = {"hostvars": hosts, "ansible_play_hosts_all": list(hosts)}
@@ -938,11 +905,6 @@ class Action(fleet.ActionModule):
 
     def go(self) -> dict[str, Any]:
         return self.run(task_vars=self.variables)
-
-
-def variables(node: Node) -> dict[str, str]:
-    names = ("pcluster_instance_id", "pcluster_region", "pcluster_cluster", "pcluster_node_type")
-    return dict(zip(names, node[1:]))
 
 
 @pytest.fixture
@@ -959,10 +921,10 @@ def told(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]
     clock = SimpleNamespace(monotonic=lambda: aws.now, sleep=sleep)
     monkeypatch.setattr(fleet, "time", clock)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(fleet._inventory_session, "client_maker", lambda credentials, region: aws.make_client)
+    monkeypatch.setattr(fleet.session, "client_maker", lambda credentials, region: aws.make_client)
     monkeypatch.setattr(fleet.display, "display", lambda text: lines.extend(text.splitlines()))
-    monkeypatch.setattr(fleet, "_width", lambda: 200)
-    monkeypatch.setattr(fleet._fleet_files, "screen", lambda process: None)
+    monkeypatch.setattr(fleet.terminal, "width", lambda: 200)
+    monkeypatch.setattr(fleet.fleet_files, "screen", lambda process: None)
     return lines
 
 
@@ -973,7 +935,7 @@ def test_the_action_shows_how_far_it_is_and_the_table(aws: Aws, told: list[str],
     nodes = [aws.node("head", kind="head"), *aws.nodes(4)]
     aws.seconds = 100.0
     aws.offline.add(nodes[2].instance_id)
-    result = Action({node.name: variables(node) for node in nodes}, concurrency="2", **ARGS).go()
+    result = Action(nodes, concurrency="2", **ARGS).go()
     limit, report = tmp_path / "fleet-0.2.0-abcabcabcabc.limit", tmp_path / "fleet-0.2.0-abcabcabcabc.json"
     assert result["failed"], "one task fails, and once"
     assert result["changed"]
@@ -1007,23 +969,33 @@ def test_a_second_run_goes_on_with_the_rest(aws: Aws, told: list[str], tmp_path:
     aws.seconds = 50.0
     aws.offline |= {nodes[1].instance_id, nodes[2].instance_id}
     args = {**ARGS, "report": str(tmp_path / "of" / "it.json")}
-    Action({node.name: variables(node) for node in nodes}, **args).go()
+    Action(nodes, **args).go()
     assert limit.read_text() == "n2\nn3\n"
     aws.offline = {nodes[2].instance_id}
     sent = len(aws.batches)
-    Action({node.name: variables(node) for node in nodes[1:2]}, **args).go()
+    Action(nodes[1:2], **args).go()
     assert aws.batches[sent:] == [[nodes[1].instance_id]]
     assert limit.read_text() == "n3\n"
     aws.offline = set()
-    result = Action({node.name: variables(node) for node in nodes[2:3]}, **args).go()
+    result = Action(nodes[2:3], **args).go()
     assert not result.get("failed")
     assert not limit.exists()
 
 
-def test_a_report_that_cannot_be_written_is_said_before_anything_is_sent(aws: Aws, told: list[str]) -> None:
-    result = Action({"n1": variables(aws.node("n1"))}, **ARGS, report="/nowhere/it.json").go()
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"report": "/nowhere/it.json"}, "fleet_report: /nowhere/it.limit cannot be written: "),
+        ({"args": "--mode 'a"}, "fleet_args: found"),
+        ({"others": ("web",)}, "web: no pcluster_instance_id; needed: nodes that the inventory plugin"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_sent(
+    aws: Aws, told: list[str], given: dict[str, Any], why: str
+) -> None:
+    result = Action(aws.nodes(1), **ARGS, **given).go()
     assert result["failed"]
-    assert result["msg"].startswith("fleet_report: /nowhere/it.limit cannot be written: ")
+    assert result["msg"].startswith(why)
     assert not aws.batches
 
 
@@ -1052,7 +1024,7 @@ def test_an_interruption_says_who_has_it(
     nodes = [aws.node("head", kind="head"), *aws.nodes(30)]
     screen = tmp_path / "screen"
     screen.touch()
-    monkeypatch.setattr(fleet._fleet_files, "screen", lambda process: os.open(screen, os.O_WRONLY))
+    monkeypatch.setattr(fleet.fleet_files, "screen", lambda process: os.open(screen, os.O_WRONLY))
 
     def sleep(seconds: float) -> None:
         aws.now += seconds
@@ -1065,7 +1037,7 @@ def test_an_interruption_says_who_has_it(
     monkeypatch.setattr(fleet.time, "sleep", sleep)
     before = signal.getsignal(number)
     with pytest.raises(Ended):
-        Action({node.name: variables(node) for node in nodes}, concurrency="50%", **ARGS).go()
+        Action(nodes, concurrency="50%", **ARGS).go()
     assert ends == [number], "as Ansible would have ended it"
     assert signal.getsignal(number) is before
     assert len(aws.batches) == 2
@@ -1074,7 +1046,7 @@ def test_an_interruption_says_who_has_it(
     assert lines[1:5] == [
         f"fleet was interrupted after 1 min 42 s ({name}); nothing more is sent",
         "run it (1): head",
-        "have it and go on by themselves (5): n[1-5]",
+        "have it and finish by themselves (5): n[1-5]",
         "were not sent it (25): n[6-30]",
     ]
     assert lines[5].endswith(
@@ -1100,7 +1072,7 @@ def test_a_signal_waits_until_it_is_known_whether_a_command_was_sent(
 
     aws.service.send_command = interrupted
     with pytest.raises(Ended):
-        Action({node.name: variables(node) for node in nodes}, **ARGS).go()
+        Action(nodes, **ARGS).go()
     found = json.loads((tmp_path / "fleet-0.2.0-abcabcabcabc.json").read_text())["nodes"]
     assert found["n1"]["command_id"] == next(iter(aws.service.commands))
 
@@ -1123,11 +1095,11 @@ def test_without_ansible_playbook_nothing_more_is_sent(
         signal.raise_signal(signal.SIGTERM)  # is not to keep the files from being written
         write_it(files, found)
 
-    write_it = fleet._fleet_files.Files.write
-    monkeypatch.setattr(fleet._fleet_files.Files, "write", write)
+    write_it = fleet.fleet_files.Files.write
+    monkeypatch.setattr(fleet.fleet_files.Files, "write", write)
     monkeypatch.setattr(fleet.time, "sleep", sleep)
     with pytest.raises(Ended):
-        Action({node.name: variables(node) for node in aws.nodes(100)}, concurrency="1", **ARGS).go()
+        Action(aws.nodes(100), concurrency="1", **ARGS).go()
     assert ends == [0]
     assert len(aws.batches) < 20
     found = json.loads((tmp_path / "fleet-0.2.0-abcabcabcabc.json").read_text())
@@ -1140,7 +1112,7 @@ def test_without_ansible_playbook_nothing_more_is_sent(
 def test_the_action_tells_why_nothing_was_sent(aws: Aws, told: list[str]) -> None:
     nodes = [aws.node("head", kind="head"), *aws.nodes(2)]
     aws.fails["send_command"] = [error("AccessDeniedException")]
-    result = Action({node.name: variables(node) for node in nodes}, **ARGS).go()
+    result = Action(nodes, **ARGS).go()
     assert not result["changed"]
     assert result["failed"]
     assert told[1].startswith("1 failed: head: us-east-1, head: ssm:SendCommand is not allowed")
@@ -1149,27 +1121,14 @@ def test_the_action_tells_why_nothing_was_sent(aws: Aws, told: list[str]) -> Non
 
 def test_check_mode_sends_nothing(aws: Aws, told: list[str]) -> None:
     nodes = [aws.node("head", kind="head"), *aws.nodes(2)]
-    result = Action({node.name: variables(node) for node in nodes}, check=True, **ARGS).go()
+    result = Action(nodes, check=True, **ARGS).go()
     assert result["changed"]
     assert told[0] == "would send 0.2.0-abcabcabcabc to 1 head node, 1 at a time: head"
-    assert not aws.batches
-
-
-def test_hosts_of_another_inventory_are_refused(aws: Aws, told: list[str]) -> None:
-    result = Action({"n1": variables(aws.node("n1")), "web": {}}, **ARGS).go()
-    assert result["failed"]
-    assert result["msg"].startswith("web: no pcluster_instance_id; needed: nodes that the inventory plugin")
     assert not aws.batches
 
 
 @pytest.mark.parametrize("given", ["--mode 'a b' --hold yes", ["--mode", "a b", "--hold", True]])
 def test_arguments_as_a_shell_has_them_or_as_a_list(aws: Aws, told: list[str], given: Any) -> None:
     aws.seconds = 5.0
-    Action({"n1": variables(aws.node("n1"))}, args=given, **ARGS).go()
+    Action(aws.nodes(1), args=given, **ARGS).go()
     assert "set -- --defer no --mode 'a b' --hold yes" in aws.parameters["Parameters"]["commands"]
-
-
-def test_arguments_that_no_shell_understands(aws: Aws, told: list[str]) -> None:
-    result = Action({"n1": variables(aws.node("n1"))}, args="--mode 'a", **ARGS).go()
-    assert result["failed"]
-    assert result["msg"].startswith("fleet_args: found")
