@@ -1,22 +1,19 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The lookup plugin pcluster.postboot.variables."""
-
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
 name: variables
 short_description: What the variables of roles of this collection come to on a host
-version_added: 0.1.0
-author:
-  - The pcluster.postboot contributors (@pcluster)
+version_added: 0.2.0
+author: The pcluster.postboot contributors (@pcluster)
 description:
   - Returns the public variables of roles, worked out with what the user has set and with the facts of the host, whether
     the roles have run or not.
 options:
   _terms:
-    description: The roles to ask. By default all of the collection.
+    description: The roles to ask. By default all that run on nodes.
     type: list
     elements: str
     required: false
@@ -50,21 +47,20 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.pcluster.postboot.plugins.lookup import pins
+from ansible.plugins.lookup import LookupBase
+
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.roles import for_nodes, load
 
 
-class LookupModule(pins.LookupModule):
-    """Works out variables as the tasks of their roles would."""
-
+class LookupModule(LookupBase):
     def run(self, terms: list[str], variables: Mapping[str, Any] | None = None, **kwargs: Any) -> list[Any]:
-        """Return the variables of the roles in `terms`, or of all."""
         self.set_options(var_options=variables, direct=kwargs)
-        roles = terms or sorted(path.name for path in pins.ROLES.iterdir())
-        public = {role: self._load(role, "defaults/main.yml") for role in dict.fromkeys(["common", *roles])}
+        roles = terms or for_nodes()
+        public = {role: load(self._loader, role, "defaults/main.yml") for role in dict.fromkeys(["common", *roles])}
         found: dict[str, Any] = {}
         for role, defaults in public.items():
             found.update(defaults)
-            found.update(self._load(role, "vars/main.yml"))
+            found.update(load(self._loader, role, "vars/main.yml"))
         found.update(variables or {})
         templar = self._templar.copy_with_new_env(available_variables=found)
         names = sorted({name for role in roles for name in public[role]})

@@ -8,45 +8,41 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: check_variables
 short_description: Check the variables of a run before it touches anything
-version_added: "0.1.0"
 description:
-  - Compares the variables of the roles of this collection with the roles' argument specifications, finds misspelt
-    ones, and finds checksums that are not set for the node's architecture. Every error is one line.
-  - Works on the controller; nothing is sent to the node. M(pcluster.postboot.node_facts) must have run.
-  - A checksum that is not set for a component that is no essential is an error of that component alone.
-  - A variable that is only wrong for a component that this node does not get is not looked at.
+  - The action plugin works on the controller, after M(pcluster.postboot.node_facts).
+  - Compares the roles' variables with their argument specifications, and finds misspelt variables and checksums that
+    are not set for the node's architecture. Variables of components that the node does not get are not looked at.
+  - A missing checksum of a component that is not essential fails that component alone.
 options:
   components:
-    description: The roles to check. By default, the roles of this collection that the play names.
+    description: Roles to check. The default is all roles of this collection in the play.
+    type: list
+    elements: str
+  roles:
+    description: Roles of which only the variables are checked, and neither the node nor a component.
     type: list
     elements: str
   require_cluster:
-    description: Whether a host that is no ParallelCluster node is an error.
+    description: Whether a host that is not a ParallelCluster node is an error.
     type: bool
     default: true
-extends_documentation_fragment:
-  - pcluster.postboot.attributes.looks
-author:
-  - The pcluster.postboot contributors (@pcluster)
+extends_documentation_fragment: [pcluster.postboot.attributes.looks, pcluster.postboot.attributes.internal]
 """
 
 EXAMPLES = r"""
-- name: Know the node
-  pcluster.postboot.node_facts:
-
-- name: Check what is set for these two roles
+- name: Check the options of the playbook mirror
   pcluster.postboot.check_variables:
-    components: [docker, node_exporter]
+    roles: [mirror]
 """
 
 RETURN = r"""
 errors:
-  description: What is wrong, one line each.
+  description: Errors, one line each.
   type: list
   elements: str
   returned: when something is wrong
 record:
-  description: The record of the run on this node, with the plan of each component.
+  description: Record of the run on this node, with the plan of each component.
   type: dict
   returned: always
 """

@@ -9,10 +9,16 @@ import fnmatch
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import deprecations, supported
+
+# Read when this file is imported, which happens before Ansible forks: once a run, and not once for each host.
+DEPRECATED = deprecations.read()
+SYSTEMS = supported.read().titles()
 
 _KINDS = {
     "bool": "true or false",
@@ -24,9 +30,12 @@ _KINDS = {
     "path": "a path",
 }
 _DIGEST = re.compile(r"[0-9a-f]{64}|[0-9a-f]{128}")  # a sha512, where its publisher tells no other
-REPORTED = "reported"  # in common_deferred: every component whose failure is only reported
+_DOUBLED = re.compile(r"(.)\1+")
+_DEFERRED = "common_deferred"
+NON_ESSENTIAL = "non_essential"  # in common_deferred: every component whose failure stops no node
 SERVICE = "pull"  # the component whose service does what is deferred
 DEFERRED = "it comes after the boot (common_deferred)"
+MONITORING = "monitoring"  # the type of the machine outside of the clusters
 NOARCH = "noarch"  # the key of a checksum that is the same for every architecture, as a source's is
 
 
@@ -38,16 +47,14 @@ class Role:
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     internals: Mapping[str, Any] = field(default_factory=dict)
+    outside: bool = False  # the monitoring instance may have it, which is in no cluster
 
     def pins(self) -> list[str]:
-        """Return the names of the variables that hold checksums."""
         return [name for name in self.options if name.endswith("_sha256")]
 
 
 @dataclass
 class Plan:
-    """What will become of a component on one node."""
-
     run: bool = False
     reason: str = ""
     essential: bool = False
@@ -56,15 +63,7 @@ class Plan:
     errors: list[str] = field(default_factory=list)  # of this component alone; they do not stop the others
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for a registered result."""
-        return {
-            "run": self.run,
-            "reason": self.reason,
-            "essential": self.essential,
-            "version": self.version,
-            "deferred": self.deferred,
-            "errors": list(self.errors),
-        }
+        return asdict(self)
 
 
 def selected(name: str, run_tags: Sequence[str], skip_tags: Sequence[str]) -> bool:
@@ -106,9 +105,11 @@ def needed(option: Mapping[str, Any]) -> str:
 
 
 def value_errors(name: str, value: Any, option: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with the value of one variable."""
     if value is None and not option.get("required"):
         return []
+    inner = [] if option.get("no_log") else _inner_errors(name, value, option)
+    if inner:
+        return inner
     result = ArgumentSpecValidator({name: dict(option)}).validate({name: value})
     if not result.error_messages:
         return []
@@ -121,14 +122,49 @@ def value_errors(name: str, value: Any, option: Mapping[str, Any]) -> list[str]:
     return [line]
 
 
-def pin_errors(name: str, value: Any, architecture: str, version: Any = None) -> list[str]:
-    """Return what is wrong with a checksum for this architecture."""
+def _inner_errors(name: str, value: Any, option: Mapping[str, Any]) -> list[str]:
+    """Return a line for each key that is wrong in a dictionary, or in those of a list, where the keys are known."""
+    options: Mapping[str, Mapping[str, Any]] = option.get("options") or {}
+    lines: list[str] = []
+    for where, given in _dictionaries(name, value) if options else ():
+        meant = set()
+        for key in given:
+            if key not in options:
+                near = difflib.get_close_matches(str(key), options, n=1)
+                meant.update(near)
+                lines.append(f"{where}.{key} is no key: " + (f"did you mean {near[0]}?" if near else _known(options)))
+        for key, inner in options.items():
+            if key in given:
+                lines += value_errors(f"{where}.{key}", given[key], inner)
+            elif inner.get("required") and key not in meant:
+                lines.append(f"{where}.{key} is not set; needed: {needed(inner)}")
+    return lines
+
+
+def _known(options: Iterable[str]) -> str:
+    return f"needed: one of {', '.join(options)}"
+
+
+def _dictionaries(name: str, value: Any) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return what messages call each dictionary: an entry of a list by its name, or else by its number."""
+    if isinstance(value, Mapping):
+        return [(name, value)]
+    entries = value if isinstance(value, list) else []
+    return [
+        (f"{name}[{entry.get('name') or number}]", entry)
+        for number, entry in enumerate(entries)
+        if isinstance(entry, Mapping)
+    ]
+
+
+def pin_errors(name: str, value: Any, architecture: str, version: Any = None, vouched: bool = False) -> list[str]:
+    """Return what is wrong with a hash. None need be set where its publisher vouches for the file by a signature."""
     if isinstance(value, Mapping):
         key = NOARCH if NOARCH in value else architecture
         found, where = value.get(key), f"{name}['{key}']"
     else:
         found, where = value, name
-    if isinstance(found, str) and _DIGEST.fullmatch(found):
+    if (vouched and not found) or (isinstance(found, str) and _DIGEST.fullmatch(found)):
         return []
     what = f"version {version} for {architecture}" if version else architecture
     state = "is not set" if not found else f"is {shown(found)}"
@@ -141,31 +177,45 @@ def role_of(name: str, roles: Iterable[str]) -> str | None:
     return max(found, key=len) if found else None
 
 
+def _slipped(name: str, role: str) -> bool:
+    """Say whether a name is a role's with one slip: a letter too many, missing, wrong, doubled or elsewhere."""
+    if sorted(name) == sorted(role) or _DOUBLED.sub(r"\1", name) == _DOUBLED.sub(r"\1", role):
+        return True
+    same = sum(block.size for block in difflib.SequenceMatcher(None, name, role).get_matching_blocks())
+    # Because efs, rccl and fs are words of their own, another letter counts in a longer name alone.
+    return same == max(len(name), len(role)) - 1 and same > (3 if len(name) == len(role) else 2)
+
+
 def _meant(name: str, roles: Iterable[str], known: Collection[str]) -> str | None:
     """Return the variable that was meant by one in which the role's own name has a slip, such as promethues_mode."""
-    words = name.split("_")
     for role in roles:
-        parts = role.count("_") + 1
-        first, option = "_".join(words[:parts]), "_".join([role, *words[parts:]])
-        alike = abs(len(first) - len(role)) <= 1 and difflib.SequenceMatcher(None, first, role).ratio() > 0.8
-        if alike and option in known:
-            return option
+        for length in (len(role) - 1, len(role), len(role) + 1):
+            option = role + name[length:]
+            if option in known and _slipped(name[:length], role):
+                return option
     return None
 
 
+def _alike(name: str, option: str, role: str) -> bool:
+    """Say whether a name is near an option without the role's name too, of which a long one makes all alike."""
+    own, meant = name[len(role) + 1 :], option[len(role) + 1 :] if option.startswith(f"{role}_") else option
+    return difflib.SequenceMatcher(None, own, meant).ratio() >= 0.6
+
+
 def misspelt(names: Iterable[str], roles: Mapping[str, Role], foreign: Sequence[str] = ()) -> list[str]:
-    """Return a line for each variable that begins like one of ours and is none."""
+    """Return a line for each variable that begins like one of ours and is none, or is one no longer."""
     known = {option for role in roles.values() for option in role.options}
-    lines = []
-    for name in sorted(set(names) - known):
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in foreign):
-            continue
+    strange = {name for name in set(names) - known if not any(fnmatch.fnmatchcase(name, one) for one in foreign)}
+    lines = DEPRECATED.gone(name for name in strange if role_of(name, roles))
+    for name in sorted(strange - {one.name for one in DEPRECATED.variables}):
         role = role_of(name, roles)
         if role is None:
             meant = _meant(name, roles, known)
-            lines += [f"{name} is nobody's variable: did you mean {meant}?"] if meant else []
+            lines += [f"{name} is no variable of this collection: did you mean {meant}?"] if meant else []
             continue
-        near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.8)
+        near = [
+            one for one in difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.8) if _alike(name, one, role)
+        ]
         if near:
             lines.append(f"{name} is no variable of role {role}: did you mean {near[0]}?")
         elif role != "common":
@@ -185,7 +235,6 @@ def unwanted_because(raw_enabled: Any, name: str, node: Mapping[str, Any]) -> st
 
 
 def kind_of_node(node: Mapping[str, Any]) -> str:
-    """Describe a node in three words: its type, its GPUs, its EFA devices."""
     words = [str(node.get("node_type") or "unknown type")]
     for key, what in (("gpus", "GPU"), ("efa", "EFA")):
         count = (node.get(key) or {}).get("count") or 0
@@ -199,28 +248,28 @@ def why_stopped(node: Mapping[str, Any], require_cluster: bool) -> str:
     """Return why this collection cannot work on a node at all; empty when it can."""
     if not node:
         return "the node is unknown: pcluster.postboot.node_facts must run first"
-    if require_cluster and not node.get("is_parallelcluster"):
+    monitoring = node.get("node_type") == MONITORING
+    if monitoring and node.get("is_parallelcluster"):
+        return f"common_node_overrides makes a node of cluster {node.get('cluster')} the monitoring instance"
+    if require_cluster and not monitoring and not node.get("is_parallelcluster"):
         return f"not a ParallelCluster node, nothing was done: {node.get('reason') or 'no reason given'}"
     system = node.get("os") or {}
     if system.get("family") not in ("debian", "redhat"):
-        return (
-            f"the operating system is {system.get('name') or 'unknown'}; needed: Ubuntu 22.04 or 24.04, "
-            "Amazon Linux 2023, RHEL 9 or Rocky 9"
-        )
+        return f"the operating system is {system.get('name') or 'unknown'}; this collection is for {SYSTEMS}"
     major = str(system.get("version") or "").split(".", maxsplit=1)[0]
     if system.get("id") in ("rhel", "rocky", "centos", "almalinux", "ol") and major.isdigit() and int(major) < 9:
         return (
             f"{system.get('name')} is not supported: no ansible-core that this collection needs can use its dnf; "
-            "needed: RHEL 9, Rocky 9, Amazon Linux 2023, Ubuntu 22.04 or 24.04"
+            f"this collection is for {SYSTEMS}"
         )
     return ""
 
 
 def deferred_errors(names: Any, roles: Iterable[str]) -> list[str]:
-    """Return a line for each name in common_deferred that is no component."""
     components = sorted(set(roles) - {"common"})
-    wrong = [name for name in names if name not in [REPORTED, *components]] if isinstance(names, list) else []
-    needed_are = f"{REPORTED}, or one of {', '.join(components)}"
+    words = [NON_ESSENTIAL, *DEPRECATED.words(_DEFERRED), *components]
+    wrong = [name for name in names if name not in words] if isinstance(names, list) else []
+    needed_are = f"{NON_ESSENTIAL}, or one of {', '.join(components)}"
     return [f"common_deferred: {name} is no component; needed: {needed_are}" for name in wrong]
 
 
@@ -233,8 +282,6 @@ def mode_errors(mode: Any, node: Mapping[str, Any]) -> list[str]:
 
 
 class Checker:
-    """Checks the variables of one node."""
-
     def __init__(
         self,
         roles: Mapping[str, Role],
@@ -242,19 +289,19 @@ class Checker:
         value_of: Callable[[str], Any],
         raw_of: Callable[[str], Any],
     ) -> None:
-        self._roles = roles
-        self._names = set(names)
-        self._value_of = value_of
-        self._raw_of = raw_of
+        self._roles, self._names = roles, set(names)
+        self._value_of, self._raw_of = value_of, raw_of
         self.errors: list[str] = []
+        self.warnings: list[str] = []
         self.phase = "all"
 
     def run(self, components: Sequence[str], node: Mapping[str, Any], truth: Callable[[Any], bool]) -> dict[str, Plan]:
-        """Fill in `errors`, and return the plan of each component."""
-        foreign = self._try("common_foreign_variables", [])
-        self.errors += misspelt(self._names, self._roles, foreign if isinstance(foreign, list) else [])
+        """Fill in `errors` and `warnings`, and return the plan of each component."""
+        self._find_misspelt()
         self._check_values("common")
-        self.errors += deferred_errors(self._try("common_deferred", []), self._roles)
+        deferred = self._try(_DEFERRED, [])
+        self.errors += deferred_errors(deferred, self._roles)
+        self.warnings += DEPRECATED.old_words(_DEFERRED, deferred)
         self.errors += mode_errors(self._try("common_mode", ""), node)
         self.phase = str(self._try("common_phase", "all"))
         plans = {}
@@ -266,6 +313,17 @@ class Checker:
             plans[name] = self._plan(role, node, truth)
         return plans
 
+    def check_values(self) -> None:
+        """Fill in `errors` with what is wrong with the variables of all roles."""
+        self._find_misspelt()
+        for name in self._roles:
+            self._check_values(name)
+
+    def _find_misspelt(self) -> None:
+        foreign = self._try("common_foreign_variables", [])
+        self.errors += misspelt(self._names, self._roles, foreign if isinstance(foreign, list) else [])
+        self.warnings += DEPRECATED.renamed(name for name in self._names if role_of(name, self._roles))
+
     def _plan(self, role: Role, node: Mapping[str, Any], truth: Callable[[Any], bool]) -> Plan:
         plan = Plan()
         switch = f"{role.name}_enabled"
@@ -274,6 +332,9 @@ class Checker:
         if len(self.errors) > before:
             return plan
         plan.run = truth(enabled)
+        if node.get("node_type") == MONITORING and not role.outside:
+            self._refuse_outside(role, switch, plan)
+            return plan
         if not plan.run:
             plan.reason = unwanted_because(self._raw_of(switch), role.name, node)
             return plan
@@ -289,17 +350,29 @@ class Checker:
             what = pin[: -len("_sha256")]
             if what in downloads if isinstance(downloads, list) else truth(downloads):
                 version = self._try(f"{what}_version", self._try(f"{role.name}_version", None))
-                lines = pin_errors(pin, self._try(pin, None), str(node.get("architecture")), version)
+                vouched = bool((self._try(f"__{what}_signature", None) or {}).get("fingerprints"))
+                lines = pin_errors(pin, self._try(pin, None), str(node.get("architecture")), version, vouched)
                 (self.errors if plan.essential else plan.errors).extend(lines)
         if self._waits(role.name, plan):
             plan.run, plan.deferred, plan.reason = False, True, DEFERRED
         return plan
 
+    def _refuse_outside(self, role: Role, switch: str, plan: Plan) -> None:
+        """Leave a component out of the monitoring instance, and refuse it where a variable asks for it there."""
+        if plan.run and not self._is_default(role, switch):
+            names = ", ".join(name for name, one in self._roles.items() if one.outside)
+            self.errors.append(
+                f"{switch} is true, and this is the monitoring instance, which can have {names} alone; "
+                f"needed: {switch}: false in group_vars/pcluster_monitoring.yml"
+            )
+        plan.run, plan.reason = False, "not for the monitoring instance"
+
     def _waits(self, name: str, plan: Plan) -> bool:
-        deferred = self._try("common_deferred", []) or []
+        deferred = self._try(_DEFERRED, []) or []
         if self.phase != "boot" or name == SERVICE:
             return False
-        return name in deferred or (REPORTED in deferred and not plan.essential)
+        new = DEPRECATED.words(_DEFERRED)
+        return name in deferred or (not plan.essential and NON_ESSENTIAL in [new.get(word, word) for word in deferred])
 
     def _check_values(self, name: str, leave_out: Sequence[str] = ()) -> None:
         role = self._roles.get(name)

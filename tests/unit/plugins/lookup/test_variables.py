@@ -14,20 +14,9 @@ from ansible.plugins.loader import lookup_loader
 from ansible.template import Templar
 
 from ansible_collections.pcluster.postboot.plugins.action import check_variables
+from ansible_collections.pcluster.postboot.tests import templating
 
-NODE = {
-    "node_type": "head",
-    "node_name": "ip-10-0-0-5",
-    "cluster": "main",
-    "architecture": "x86_64",
-    "image_build": False,
-    "os": {"family": "debian"},
-    "mounts": {"wanted": [], "found": [{"path": "/fsx"}], "missing": []},
-    "gpus": {"count": 0},
-    "efa": {"count": 0, "pci_count": 0},
-    "slurm": {"prefix": "/opt/slurm"},
-    "components": {"cuda": "12.4.1", "efa": None},
-}
+NODE = {**templating.NODE, "components": {"cuda": "12.4.1", "efa": None}}
 
 
 def look(*roles: str, given: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:

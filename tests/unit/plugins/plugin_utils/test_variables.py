@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _variables as v
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish import variables as publish_variables
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import variables as v
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.deprecations import Deprecation, Deprecations
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.roles import read_roles, typed
 
 NODE = {
     "is_parallelcluster": True,
@@ -66,11 +70,40 @@ def test_a_wrong_value(option: dict[str, Any], value: Any, says: str) -> None:
     assert "secret" not in lines[0]
 
 
-def test_a_wrong_value_within_a_list_says_where() -> None:
-    option = {"type": "list", "elements": "dict", "options": {"path": {"type": "str", "required": True}}}
-    (line,) = v.value_errors("x", [{"paht": "a"}], option)
-    assert "\n" not in line
-    assert "path" in line
+_DISKS: dict[str, Any] = {
+    "type": "list",
+    "elements": "dict",
+    "options": {
+        "path": {"type": "str", "required": True},
+        "size": {"type": "int"},
+        "key": {"type": "str", "no_log": True, "choices": ["a"]},
+        "owners": {"type": "list", "elements": "dict", "options": {"name": {"type": "str", "required": True}}},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ([{"paht": "a"}], ["x[0].paht is no key: did you mean path?"]),
+        ([{"path": "a"}, {"size": 1}], ["x[1].path is not set; needed: a string"]),
+        ([{"path": "a", "zzz": 1}], ["x[0].zzz is no key: needed: one of path, size, key, owners"]),
+        ([{"path": "a", "size": "big", "name": "b"}], [
+            "x[b].name is no key: needed: one of path, size, key, owners",
+            'x[b].size is "big"; needed: a whole number',
+        ]),
+        ([{"path": "a", "key": "secret"}], ["x[0].key is a value that is not shown; needed: one of a"]),
+        ([{"path": "a", "owners": [{}]}], ["x[0].owners[0].name is not set; needed: a string"]),
+        ([{"path": "a", "size": "8", "owners": [{"name": "b"}]}], []),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_within_a_list_says_where(value: Any, says: list[str]) -> None:
+    assert v.value_errors("x", value, _DISKS) == says
+
+
+def test_a_wrong_value_within_a_dictionary_says_where() -> None:
+    option = {"type": "dict", "options": {"size": {"type": "int"}}}
+    assert v.value_errors("x", {"szie": 1}, option) == ["x.szie is no key: did you mean size?"]
 
 
 @pytest.mark.parametrize(
@@ -91,8 +124,14 @@ def test_what_ansible_would_convert_is_right(option: dict[str, Any], value: Any)
         ("nccl_test_version", "nccl_test_version is no variable of role nccl: did you mean nccl_tests_version?"),
         ("common_miror", "common_miror is no variable of role common: did you mean common_mirrors?"),
         ("nccl_zzz", "nccl_zzz is no variable of role nccl: see the role's README, or add the name to"),
-        ("nlcc_tests_version", "nlcc_tests_version is nobody's variable: did you mean nccl_tests_version?"),
-        ("ncccl_version", "ncccl_version is nobody's variable: did you mean nccl_version?"),
+        (
+            "nlcc_tests_version",
+            "nlcc_tests_version is no variable of this collection: did you mean nccl_tests_version?",
+        ),
+        ("ncccl_version", "ncccl_version is no variable of this collection: did you mean nccl_version?"),
+        ("ncll_version", "ncll_version is no variable of this collection: did you mean nccl_version?"),
+        ("nccltests_version", "nccltests_version is no variable of this collection: did you mean nccl_tests_version?"),
+        ("nccl_tezts_version", "nccl_tezts_version is no variable of role nccl: did you mean nccl_tests_version?"),
     ],
 )
 def test_a_misspelt_name(name: str, says: str) -> None:
@@ -100,9 +139,37 @@ def test_a_misspelt_name(name: str, says: str) -> None:
     assert line.startswith(says)
 
 
+def test_a_long_name_of_a_role_makes_nothing_alike() -> None:
+    roles = {"cluster_config": v.Role("cluster_config", {"cluster_config_os": {}, "cluster_config_queues": {}})}
+    (other, slip) = v.misspelt(["cluster_config_xyzzy", "cluster_config_quues"], roles)[::-1]
+    assert other.startswith("cluster_config_xyzzy is no variable of role cluster_config: see the role's README")
+    assert slip == "cluster_config_quues is no variable of role cluster_config: did you mean cluster_config_queues?"
+
+
 def test_names_of_something_else_are_let_be() -> None:
     assert v.misspelt(["common_packages", "nccl_zzz", "nccl_yyy_a"], ROLES, ["nccl_zzz", "nccl_yyy*"]) == []
     assert v.misspelt(["ncccl_version", "my_nccl_version", "rccl_version_x", "ubuntu_version"], ROLES, ["nccc*"]) == []
+
+
+@pytest.mark.parametrize(
+    ("role_name", "slips", "others"),
+    [
+        ("nccl", "ncll nlcc ncl ncccl nccll", "rccl oneccl nvcc"),
+        ("fsx", "fxs sfx fssx", "fs efs nfs fsy"),
+        ("efa", "eaf efaa", "efs efi eva ef"),
+        ("pull", "pul plul pulll", "pulp poll push full pool"),
+        ("docker", "dokcer doker dockerr dicker", "podman doc docking"),
+        ("slurm_exporter", "slrum_exporter slurmexporter slurm_exportr", "lustre_exporter swarm_exporter slurm"),
+        ("node_exporter", "nod_exporter mode_exporter noed_exporter", "process_exporter snmp_exporter"),
+    ],
+)
+def test_a_slip_in_a_roles_name_is_told_from_another_word(role_name: str, slips: str, others: str) -> None:
+    known = {role_name: role(role_name, version={"type": "str"})}
+    for slip in slips.split():
+        assert v.misspelt([f"{slip}_version"], known) == [
+            f"{slip}_version is no variable of this collection: did you mean {role_name}_version?"
+        ]
+    assert v.misspelt([f"{word}_version" for word in others.split()], known) == []
 
 
 @pytest.mark.parametrize(
@@ -165,6 +232,17 @@ def test_a_component_names_the_files_that_this_node_needs() -> None:
     assert not check(["nccl_tests"], **values, __nccl_tests_downloads=["nccl_tests_other"])[1]["nccl_tests"].errors
 
 
+@pytest.mark.parametrize(
+    ("hash_", "fingerprints", "wrong"),
+    [("", ["A" * 40], 0), ("", [], 1), (HASH, [], 0), (HASH[:-1], ["A" * 40], 1)],
+)
+def test_a_publisher_who_signs_needs_no_checksum(hash_: str, fingerprints: list[str], wrong: int) -> None:
+    values = {"nccl_tests_enabled": True, "nccl_tests_sha256": {"x86_64": hash_}, "nccl_tests_essential": False}
+    signed = {"url": "https://example.org/a.sig", "key_url": "https://example.org/a", "fingerprints": fingerprints}
+    plans = check(["nccl_tests"], **values, __nccl_tests_signature=signed)[1]
+    assert len(plans["nccl_tests"].errors) == wrong
+
+
 def test_a_checksum_of_sources_is_one_for_all_architectures() -> None:
     assert v.pin_errors("a_sha256", {"noarch": HASH}, "aarch64") == []
     assert v.pin_errors("a_sha256", {"noarch": ""}, "aarch64")[0].startswith("a_sha256['noarch'] is not set")
@@ -175,6 +253,39 @@ def test_variables_of_a_component_that_does_not_run_are_not_looked_at() -> None:
     assert errors == []
     assert (plans["nccl"].run, plans["nccl"].reason) == (False, "nccl_enabled is false")
     assert check(["nccl"], nccl_enabled=True, nccl_port="abc")[0] == ['nccl_port is "abc"; needed: a whole number']
+
+
+OUTSIDE = {**NODE, "is_parallelcluster": False, "node_type": "monitoring"}
+
+
+@pytest.mark.parametrize(
+    ("value", "default", "refused"), [(True, True, False), (True, "{{ a }}", True), (False, "{{ a }}", False)]
+)
+def test_what_a_cluster_alone_can_have_is_not_for_the_monitoring_instance(
+    value: Any, default: Any, refused: bool
+) -> None:
+    nccl = v.Role("nccl", ROLES["nccl"].options, {"nccl_enabled": default})
+    eyes = v.Role("eyes", {"eyes_enabled": {"type": "bool"}}, outside=True)
+    values = {"nccl_enabled": value, "eyes_enabled": True}
+    checker = v.Checker({**ROLES, "nccl": nccl, "eyes": eyes}, values, values.__getitem__, values.__getitem__)
+    plans = checker.run(["nccl", "eyes"], OUTSIDE, bool)
+    assert (plans["nccl"].run, plans["nccl"].reason) == (False, "not for the monitoring instance")
+    assert plans["eyes"].run
+    line = "nccl_enabled is true, and this is the monitoring instance, which can have eyes alone; needed: nccl_enabled:"
+    assert [one[: len(line)] for one in checker.errors] == ([line] if refused else [])
+
+
+def test_the_monitoring_instance_has_what_its_components_say() -> None:
+    found = {name for name, one in read_roles().items() if one.outside}
+    assert found == {"alertmanager", "cloudwatch_agent", "grafana", "node_exporter", "prometheus"}
+
+
+def test_the_monitoring_instance_is_no_node_of_a_cluster() -> None:
+    assert v.why_stopped(OUTSIDE, require_cluster=True) == ""
+    both = {**OUTSIDE, "is_parallelcluster": True, "cluster": "main"}
+    assert v.why_stopped(both, True) == "common_node_overrides makes a node of cluster main the monitoring instance"
+    nothing = {**OUTSIDE, "node_type": None, "reason": "no file"}
+    assert v.why_stopped(nothing, True) == "not a ParallelCluster node, nothing was done: no file"
 
 
 def test_defaults_that_nobody_has_touched_are_not_worked_out() -> None:
@@ -272,7 +383,7 @@ def phased(monkeypatch: pytest.MonkeyPatch, **values: Any) -> tuple[list[str], d
     monkeypatch.setitem(ROLES, "common", v.Role("common", {**PHASED, "common_deferred": {"type": "list"}}))
     given = {"nccl_enabled": True, "nccl_essential": True, "nccl_tests_enabled": True, "nccl_tests_essential": False}
     pins = {"nccl_tests_sha256": {"x86_64": HASH}}
-    return check(["nccl", "nccl_tests"], **{**given, **pins, "common_deferred": ["reported"], **values})
+    return check(["nccl", "nccl_tests"], **{**given, **pins, "common_deferred": ["non_essential"], **values})
 
 
 @pytest.mark.parametrize(
@@ -283,7 +394,8 @@ def phased(monkeypatch: pytest.MonkeyPatch, **values: Any) -> tuple[list[str], d
         ({"common_phase": "boot"}, ["nccl_tests"]),
         ({"common_phase": "boot", "common_all_essential": True}, []),
         ({"common_phase": "boot", "common_deferred": ["nccl"]}, ["nccl"]),
-        ({"common_phase": "boot", "common_deferred": ["nccl", "reported"]}, ["nccl", "nccl_tests"]),
+        ({"common_phase": "boot", "common_deferred": ["nccl", "non_essential"]}, ["nccl", "nccl_tests"]),
+        ({"common_phase": "boot", "common_deferred": ["reported"]}, ["nccl_tests"]),
         ({"common_phase": "boot", "common_deferred": []}, []),
         ({"common_phase": "boot", "nccl_tests_enabled": False}, []),
     ],
@@ -298,7 +410,7 @@ def test_what_the_boot_leaves_for_later(
     assert {plan.reason for plan in plans.values() if plan.deferred} <= {"it comes after the boot (common_deferred)"}
 
 
-@pytest.mark.parametrize("deferred", [["pull"], ["reported"]])
+@pytest.mark.parametrize("deferred", [["pull"], ["non_essential"]])
 def test_what_does_the_deferred_is_not_deferred(monkeypatch: pytest.MonkeyPatch, deferred: list[str]) -> None:
     monkeypatch.setitem(ROLES, "common", v.Role("common", {**PHASED, "common_deferred": {"type": "list"}}))
     monkeypatch.setitem(ROLES, "pull", role("pull", retries={"type": "int"}))
@@ -308,11 +420,48 @@ def test_what_does_the_deferred_is_not_deferred(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_what_is_deferred_has_to_be_a_component(monkeypatch: pytest.MonkeyPatch) -> None:
-    errors, _plans = phased(monkeypatch, common_deferred=["nccl", "ncll", "reported", "common"])
+    errors, _plans = phased(monkeypatch, common_deferred=["nccl", "ncll", "non_essential", "reported", "common"])
     assert errors == [
-        f"common_deferred: {name} is no component; needed: reported, or one of nccl, nccl_tests"
+        f"common_deferred: {name} is no component; needed: non_essential, or one of nccl, nccl_tests"
         for name in ("ncll", "common")
     ]
+
+
+def test_the_old_name_of_the_class_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ROLES, "common", v.Role("common", PHASED))
+    values = {"common_deferred": ["nccl", "reported"]}
+    checker = v.Checker(ROLES, values, values.__getitem__, values.__getitem__)
+    checker.run([], NODE, bool)
+    line = "common_deferred: reported is called non_essential now; the old word works until 0.4.0"
+    assert (checker.errors, checker.warnings) == ([], [line])
+
+
+@pytest.fixture
+def deprecated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table in which one variable of nccl has a new name, and two are gone, one of them another role's."""
+    gone = [
+        Deprecation(name, "0.2.0", "0.4.0", because="because nothing reads it; take it out")
+        for name in ("nccl_versions", "elsewhere_hold")
+    ]
+    renamed = Deprecation("nccl_listen", "0.2.0", "0.4.0", to="nccl_port")
+    monkeypatch.setattr(v, "DEPRECATED", Deprecations(variables=[*gone, renamed]))
+
+
+@pytest.mark.usefixtures("deprecated")
+def test_a_variable_that_is_gone_is_refused_and_a_renamed_one_is_told() -> None:
+    values = {"nccl_listen": 1, "nccl_versions": 2, "elsewhere_hold": 3}
+    checker = v.Checker(ROLES, values, values.__getitem__, values.__getitem__)
+    checker.check_values()
+    # Not as misspelt, though nccl_version is near.
+    assert checker.errors == ["nccl_versions is gone since 0.2.0, because nothing reads it; take it out"]
+    assert checker.warnings == ["nccl_listen is called nccl_port now; the old name works until 0.4.0"]
+
+
+@pytest.mark.usefixtures("deprecated")
+def test_what_is_gone_is_told_with_the_file_before_a_bundle_is_built() -> None:
+    errors, warnings = publish_variables.check("vars", {"all.yml": b"{nccl_listen: 1, nccl_versions: 2}"}, ROLES)
+    assert errors == ["vars/all.yml: nccl_versions is gone since 0.2.0, because nothing reads it; take it out"]
+    assert warnings == ["vars/all.yml: nccl_listen is called nccl_port now; the old name works until 0.4.0"]
 
 
 def test_the_variables_of_what_is_deferred_are_checked_at_the_boot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,3 +482,18 @@ def test_the_variables_of_what_is_deferred_are_checked_at_the_boot(monkeypatch: 
 )
 def test_mode_gpu_wants_a_gpu(mode: str, node: dict[str, Any], refused: bool) -> None:
     assert bool(v.mode_errors(mode, {**NODE, **node})) is refused
+
+
+def test_strings_become_what_a_specification_has() -> None:
+    given = {
+        "monitoring_allowed_cidrs": "10.0.0.0/8,192.0.2.0/24",
+        "monitoring_data_size": "50",
+        "monitoring_vpc": None,
+    }
+    assert typed("monitoring", {**given, "monitoring_vpc": None}) == {
+        "monitoring_allowed_cidrs": ["10.0.0.0/8", "192.0.2.0/24"],
+        "monitoring_data_size": 50,
+    }
+    assert typed("infrastructure", {"infrastructure_nat": "no", "other": 1}) == {"infrastructure_nat": False}
+    with pytest.raises(Problem, match="perhaps"):
+        typed("infrastructure", {"infrastructure_nat": "perhaps"})
