@@ -1,21 +1,26 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Print the table of a run after all else. Ansible loads what lies here, beside its playbook, without being asked."""
+"""Print the table of a run after all else, and which task takes long.
+
+Ansible loads what lies here, beside its playbook, without being asked.
+"""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from ansible import constants as C
 from ansible.plugins.callback import CallbackBase
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _report
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import patience, report, terminal
 
 DOCUMENTATION = r"""
 name: pcluster_postboot
 type: aggregate
-short_description: Print the table of a run after all else
+short_description: Print the table of a run after all else, and which task takes long
 description:
+  - A task that takes longer than ten seconds is named with its seconds, now and then, until another task begins.
   - The table of M(pcluster.postboot.report) stands after the recap, in which Ansible has a line for each host.
 """
 
@@ -31,7 +36,10 @@ class CallbackModule(CallbackBase):
         super().__init__()
         self._play: Any = None
         self._shown = False
-        _report.printed_last = True  # tasks run in forks of this process
+        self._patience = patience.Patience(self._display.display)
+        # Nobody watches a node that runs by itself.
+        self._watched = not terminal.quiet() and "PCLUSTER_POSTBOOT_PROGRESS" not in os.environ
+        report.printed_last = True  # tasks run in forks of this process
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         """Remember who knows what its tasks register."""
@@ -39,12 +47,19 @@ class CallbackModule(CallbackBase):
 
     # Called once a task. Being called with each host's result would cost a copy of it.
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
-        """Note that there will be a table."""
+        """Note that there will be a table, and watch the task."""
+        if self._watched:
+            self._patience.begin("" if task.action in patience.TALKERS else str(task.name or task.action))
         if task.action == "pcluster.postboot.report" and task.args.get("state") == "shown":
             self._shown = True
 
+    def v2_playbook_on_handler_task_start(self, task: Any) -> None:
+        """Watch a handler too."""
+        self.v2_playbook_on_task_start(task, False)
+
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        """Print it."""
+        """Print the table."""
+        self._patience.begin("")
         if not self._shown or str(C.DEFAULT_STDOUT_CALLBACK).endswith("json"):
             return
         self._shown = False

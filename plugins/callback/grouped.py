@@ -8,7 +8,7 @@ DOCUMENTATION = r"""
 name: grouped
 type: stdout
 short_description: Ansible's own output for many hosts
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - What P(ansible.builtin.default#callback) prints, with one line for all hosts that a task has changed, and none for
     hosts that it has not. Hosts of like names are named as C(gpu-st-p5-[1-98]).
@@ -19,8 +19,7 @@ extends_documentation_fragment:
   - result_format_callback
 requirements:
   - set as C(stdout_callback) in the configuration; C(inventory/ansible.cfg) of this collection does so
-author:
-  - The pcluster.postboot contributors (@pcluster)
+author: The pcluster.postboot contributors (@pcluster)
 """
 
 from collections.abc import Iterable
@@ -29,7 +28,7 @@ from typing import Any
 from ansible import constants as C
 from ansible.plugins.callback.default import CallbackModule as Default
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._node_names import ranges
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import ranges
 
 
 def _named(hosts: Iterable[str]) -> str:
@@ -78,17 +77,14 @@ class CallbackModule(Default):
             self._handle_warnings_and_exception(result)
 
     def v2_playbook_on_include(self, included_file: Any) -> None:
-        """Say what was included, and for whom."""
         self._tell_changed()
         names = _named(host.name for host in included_file._hosts)
         self._display.display(f"included: {included_file._filename} for {names}", color=C.COLOR_INCLUDED)
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
-        """End the play before."""
         self._tell_changed()
         super().v2_playbook_on_play_start(play)
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        """End the last play."""
         self._tell_changed()
         super().v2_playbook_on_stats(stats)
