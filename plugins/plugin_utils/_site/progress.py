@@ -4,18 +4,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import time
 from typing import Any
 
-from ansible import constants as C
-from ansible.errors import AnsibleError
 from ansible.playbook.task import Task
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-FIRST, LONGEST = 30.0, 600.0  # seconds before the first line, and at most between two
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import terminal
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.in_process import InProcess
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.reach import LOST
+
+FIRST, LONGEST = 10.0, 600.0  # seconds before the first line, and at most between two
 LONGEST_PAUSE = 10.0
 LATE = 30  # seconds after its limit until a module that Ansible has ended counts as lost
 _TOLD = 100  # characters of a line
@@ -36,7 +38,7 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min {rest:02} s"
 
 
-class LongAction(ActionBase):
+class LongAction(InProcess):
     """A module that is followed to its end where its task has `async` and `poll: 0`."""
 
     _supports_async = True
@@ -44,7 +46,6 @@ class LongAction(ActionBase):
     _supports_diff = True
 
     def what(self) -> str:
-        """Name what takes long."""
         raise NotImplementedError
 
     def logs(self) -> list[str]:
@@ -52,7 +53,6 @@ class LongAction(ActionBase):
         raise NotImplementedError
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Run on the controller."""
         variables = task_vars or {}
         result: dict[str, Any] = super().run(tmp, variables)
         result.update(self._execute_module(task_vars=variables, wrap_async=bool(self._task.async_val)))
@@ -75,9 +75,10 @@ class LongAction(ActionBase):
                 if now - told >= until_next:
                     told, until_next = now, min(2 * until_next, LONGEST)
                     self._tell(variables, now - begun)
-            except AnsibleError as error:  # the node may be reachable again a moment later
+            except LOST as error:  # the node may be reachable again a moment later
                 display.vvv(f"{variables.get('inventory_hostname')}: {error}")
-                self._connection.reset()
+                with contextlib.suppress(*LOST):  # aws_ssm starts the next session here
+                    self._connection.reset()
             if now - begun > self._task.async_val + LATE:
                 return {"failed": True, "msg": self._said(f"did not end within {duration(self._task.async_val)}")}
 
@@ -111,7 +112,7 @@ class LongAction(ActionBase):
         return answer
 
     def _tell(self, variables: dict[str, Any], seconds: float) -> None:
-        if str(C.DEFAULT_STDOUT_CALLBACK).endswith("json"):
+        if terminal.quiet():
             return
         files = " ".join(shlex.quote(path) for path in self.logs())
         line = f'for log in {files}; do if [ -s "$log" ]; then exec tail -c 2000 "$log"; fi; done'

@@ -5,18 +5,19 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure
+from botocore.exceptions import ClientError
 
 from ansible_collections.pcluster.postboot.plugins.action import efa_installer, shared_build
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _progress
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import progress
 
 JOB = {"ansible_job_id": "j1", "started": 1, "finished": 0, "changed": True}
 RUNNING, DONE = {"finished": 0}, {"finished": 1, "changed": True, "summary": "EFA 1.50.0"}
@@ -52,8 +53,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
     now = [0.0]
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
-    monkeypatch.setattr(_progress, "time", clock)
-    monkeypatch.setattr(_progress.display, "display", lines.append)
+    monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.setattr(progress.display, "display", lines.append)
     return lines
 
 
@@ -66,10 +67,10 @@ def test_a_short_one_tells_nothing(told: list[str]) -> None:
 
 def test_a_long_one_tells_less_and_less_often(told: list[str]) -> None:
     assert Action([RUNNING] * 300 + [DONE]).follow() == DONE
-    assert told[0] == "The installer of EFA 1.50.0 on gpu-1, 0 min 35 s: 41%"
+    assert told[0] == "The installer of EFA 1.50.0 on gpu-1, 0 min 15 s: 41%"
     minutes = [int(line.split(", ")[1].split()[0]) for line in told]
-    assert minutes[:6] == [0, 1, 3, 7, 15, 25]
-    assert all(later - earlier == 10 for earlier, later in zip(minutes[5:], minutes[6:]))
+    assert minutes[:6] == [0, 0, 1, 2, 5, 10]
+    assert all(later - earlier == 10 for earlier, later in zip(minutes[6:], minutes[7:]))
     assert len(told) < 10
 
 
@@ -77,6 +78,19 @@ def test_a_connection_that_is_lost_for_a_while_is_no_end(told: list[str]) -> Non
     action = Action([RUNNING, AnsibleConnectionFailure("gone"), DONE])
     assert action.follow() == DONE
     assert action.asked.count("reset") == 1
+
+
+def test_nor_is_one_that_raises_botocore_s_errors_and_does_so_again_when_it_is_reset(told: list[str]) -> None:
+    gone = ClientError({"Error": {"Code": "TargetNotConnected", "Message": "i-1 is not connected."}}, "StartSession")
+    action = Action([RUNNING, gone, BrokenPipeError(), DONE])
+
+    def reset() -> None:
+        action.asked.append("reset")
+        raise gone
+
+    action._connection = SimpleNamespace(reset=reset)
+    assert action.follow() == DONE
+    assert action.asked.count("reset") == 2
 
 
 def test_one_that_was_killed_is_told_in_one_line(told: list[str]) -> None:
@@ -116,11 +130,11 @@ def test_one_that_does_not_end_is_named_with_its_log(told: list[str]) -> None:
     ],
 )
 def test_the_last_line_is_what_a_terminal_shows(text: str, said: str) -> None:
-    assert _progress.last_line(text) == said
+    assert progress.last_line(text) == said
 
 
 def test_hours_are_told_as_hours() -> None:
-    assert (_progress.duration(150), _progress.duration(3900)) == ("2 min 30 s", "1 h 05 min")
+    assert (progress.duration(150), progress.duration(3900)) == ("2 min 30 s", "1 h 05 min")
 
 
 def test_a_build_has_its_log_where_all_see_it_or_on_its_node() -> None:
@@ -137,39 +151,30 @@ PLAY = """
     - pcluster.postboot.shared_build:
         name: X
         root: "{{ root }}"
-        release: "{{ item }}"
+        release: "{{ inventory_hostname }}"
         inputs: {}
         source: /
-        steps: [[sh, -c, "echo begun; sleep 0.2; [ {{ item }} = good ] && touch {stage}/x"]]
+        steps: [[sh, -c, "echo begun; sleep 0.2; [ {{ inventory_hostname }} = good ] && touch {stage}/x"]]
       async: 60
       poll: 0
-      loop: [good, bad]
       register: built
       ignore_errors: true
-    - ansible.builtin.copy: {content: "{{ built | to_json }}", dest: "{{ root }}.json"}
+    - ansible.builtin.debug: {msg: "{{ built }}"}
 """
 
 
-def test_ansible_gets_what_the_module_says(tmp_path: Path, repo: Path) -> None:
+def test_ansible_gets_what_the_module_says(tmp_path: Path, ansible: Callable[..., Any]) -> None:
     (tmp_path / "play.yml").write_text(PLAY)
-    variables = {"root": str(tmp_path / "x"), "ansible_python_interpreter": sys.executable}
-    line = ["ansible-playbook", "-c", "local", "-i", "one,", str(tmp_path / "play.yml"), "-e", json.dumps(variables)]
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    environment["ANSIBLE_ASYNC_DIR"] = str(tmp_path / "jobs")
-    environment["ANSIBLE_COLLECTIONS_PATH"] = str(_collections(tmp_path, repo))
-    done = subprocess.run(line, env=environment, text=True, capture_output=True, timeout=120, check=False)
+    variables = json.dumps({"root": str(tmp_path / "x"), "ansible_python_interpreter": sys.executable})
+    line = ("-c", "local", "-i", "good,bad", str(tmp_path / "play.yml"), "-e", variables)
+    done = ansible("playbook", *line, ANSIBLE_ASYNC_DIR=str(tmp_path / "jobs"))
     assert done.returncode == 0, done.stdout + done.stderr
-    good, bad = json.loads((tmp_path / "x.json").read_text())["results"]
+    told = re.findall(r"^ok: \[(\w+)\] => (\{\n.*?^\})", done.stdout, re.MULTILINE | re.DOTALL)
+    said = {host: json.loads(result)["msg"] for host, result in told}
+    good, bad = said["good"], said["bad"]
     assert (good["changed"], good["failed"], good["published"]) == (True, False, True)
     assert good["summary"].startswith("X good, built by ")
     assert bad["failed"]
     assert "ended with 1" in bad["msg"]
     assert "ASYNC" not in done.stdout
     assert not list((tmp_path / "jobs").iterdir())
-
-
-def _collections(folder: Path, repo: Path) -> Path:
-    link = folder / "ansible_collections/pcluster/postboot"
-    link.parent.mkdir(parents=True)
-    link.symlink_to(repo)
-    return folder

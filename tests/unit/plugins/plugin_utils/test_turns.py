@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _turns
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import turns as site_turns
 
 
 def play(nodes: int, forks: int) -> dict[str, Any]:
@@ -19,18 +19,18 @@ def play(nodes: int, forks: int) -> dict[str, Any]:
     ("nodes", "forks", "turns"), [(1, 5, 1), (5, 5, 1), (6, 5, 2), (61, 5, 13), (64, 50, 2), (1000, 50, 20)]
 )
 def test_nodes_take_turns(nodes: int, forks: int, turns: int) -> None:
-    assert _turns.turns(play(nodes, forks)) == turns
+    assert site_turns.turns(play(nodes, forks)) == turns
 
 
 def test_what_no_play_has_is_one_turn() -> None:
-    assert _turns.turns({}) == 1
-    assert _turns.too_many({}) == ""
+    assert site_turns.turns({}) == 1
+    assert site_turns.too_many({}) == ""
 
 
 @pytest.mark.parametrize(("nodes", "forks", "needed"), [(50, 5, 0), (51, 5, 6), (500, 50, 0), (1000, 50, 100)])
 def test_too_many_turns_are_told_with_the_forks_that_would_do(nodes: int, forks: int, needed: int) -> None:
-    told = _turns.too_many(play(nodes, forks))
+    told = site_turns.too_many(play(nodes, forks))
     assert bool(told) == bool(needed)
     if needed:
         assert f"needed: forks of at least {needed} (" in told
-        assert not _turns.too_many(play(nodes, needed))
+        assert not site_turns.too_many(play(nodes, needed))
