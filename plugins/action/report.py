@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import time
@@ -12,86 +11,69 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible import constants as C
-from ansible.plugins.action import ActionBase
+from ansible import context
 from ansible.utils.display import Display
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _report, _turns
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import next_steps, terminal, turns
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import report as site_report
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.on_controller import OnController
 
-_STATES = ("begun", "started", "missing", "failed", "stopped", "shown", "judged")
-_LOG_WIDTH = 160
+_STATES = ("begun", "started", "failed", "stopped", "shown", "judged")
 PROGRESS = "PCLUSTER_POSTBOOT_PROGRESS"  # where a run notes what it has done so far
 display = Display()
 
 
-class ActionModule(ActionBase):
-    """One task for each moment of a run."""
+class ActionModule(OnController):
+    SPEC = {
+        "state": {"type": "str", "choices": list(_STATES), "required": True},
+        "component": {"type": "str"},
+    }
+    RULES = {"required_if": [("state", "started", ["component"]), ("state", "failed", ["component"])]}
 
-    _requires_connection = False
-    _supports_check_mode = True
+    def work(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        moment = getattr(self, f"_{args['state']}")
+        return dict(moment(site_report.Told.by(variables), args["component"], variables))
 
-    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Run on the controller."""
-        variables = task_vars or {}
-        result: dict[str, Any] = super().run(tmp, variables)
-        _validation, args = self.validate_argument_spec(
-            argument_spec={
-                "state": {"type": "str", "choices": list(_STATES), "required": True},
-                "component": {"type": "str"},
-                "message": {"type": "str"},
-                "waits": {"type": "bool", "default": True},
-            },
-            required_if=[
-                ("state", "started", ["component"]),
-                ("state", "failed", ["component"]),
-                ("state", "missing", ["message"]),
-            ],
-        )
-        result["changed"] = False
-        if args["state"] == "missing":
-            return {**result, "failed": True, "msg": args["message"], "waits_for": args["message"] * args["waits"]}
-        result.update(getattr(self, f"_{args['state']}")(_report.Told.by(variables), args["component"], variables))
-        return result
-
-    def _begun(self, told: _report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
-        warning = _turns.too_many(variables)
+    def _begun(self, told: site_report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+        warning = turns.too_many(variables)
         if warning:
             display.warning(warning)
         return {"msg": warning or "there are forks enough"}
 
-    def _started(self, told: _report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
-        record = copy.deepcopy(dict(told.record)) or {"started": time.time(), "components": {}}
-        run = _report.note_start(record, component, time.time())
-        plan = record["components"][component]
-        answer = {"record": record, "run": run, "msg": plan["reason"] if not run else f"{component} runs"}
-        if run and plan["errors"]:
-            answer.update(failed=True, run=False, msg="; ".join(plan["errors"]))
-        # The run may be stopped at any moment from now on, and what it has done so far is known here only.
-        so_far = _report.summarise(_report.Told.by({**variables, "__postboot_run": answer}), variables, time.time())
-        self._progress(record, component, so_far)
+    def _started(self, told: site_report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+        now = time.time()
+        answer = {"starts": {**told.starts, component: now}, "msg": f"component {component} begins"}
+        if os.environ.get(PROGRESS):
+            # The run may be stopped at any moment from now on, and what it has done so far is known here only.
+            told = site_report.Told.by({**variables, "__postboot_starts": answer})
+            self._progress(told.record, component, site_report.summarise(told, variables, now))
         return answer
 
-    def _failed(self, told: _report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+    def _failed(self, told: site_report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
         task = str((variables.get("ansible_failed_task") or {}).get("name") or "")
         task = task.split(" : ", 1)[-1].split(" | ", 1)[-1]  # the role's name and the file's
         failures = dict(told.failures)
-        if _report.note_failure(dict(told.record), failures, component, task, variables.get("ansible_failed_result")):
+        if site_report.note_failure(
+            dict(told.record), failures, component, task, variables.get("ansible_failed_result")
+        ):
             return {
                 "failed": True,
                 "failures": failures,
                 "stop": component,
-                "msg": f"nothing works without {component}",
+                "msg": f"component {component} failed and is essential, so the node stops",
             }
-        return {"failures": failures, "msg": f"the node goes on without {component}: {failures[component]['message']}"}
+        why = failures[component]["message"]
+        return {"failures": failures, "msg": f"component {component} failed, and the node goes on without it: {why}"}
 
-    def _stopped(self, told: _report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+    def _stopped(self, told: site_report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
         result = variables.get("ansible_failed_result") or {}
         # Lines are kept apart here: each is one thing to correct.
         cause = str(result.get("stop") or "")
-        what = told.failures[cause]["message"] if cause else str(result.get("msg") or _report.message(result))
+        what = told.failures[cause]["message"] if cause else str(result.get("msg") or site_report.message(result))
         return {"stopped": {"component": cause, "message": what}, "msg": "nothing more is done on this node"}
 
-    def _shown(self, told: _report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+    def _shown(self, told: site_report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
         hostvars = variables.get("hostvars") or {}
         reports = []
         for host in variables.get("ansible_play_hosts_all") or []:
@@ -99,28 +81,37 @@ class ActionModule(ActionBase):
             report = (theirs.get("__postboot_report") or {}).get("report")
             if report is None and "__postboot_facts" not in theirs:
                 continue  # its turn has not come
-            reports.append(report or _report.unreachable(host, _why_unreachable(theirs)))
-        reports = _report.in_order(reports)
+            reports.append(report or site_report.unreachable(host, _why_unreachable(_raw(hostvars, host))))
+        reports = site_report.in_order(reports)
         check = bool(self._task.check_mode)
         lines = [
-            *_report.table(reports, _width(), check),
-            *_report.summaries(reports),
-            *_report.notes(reports),
-            _report.last_line(reports, max([report["seconds"] for report in reports] or [0.0]), check),
+            *site_report.table(reports, terminal.width(), check),
+            *site_report.summaries(reports),
+            *site_report.notes(reports),
+            site_report.last_line(reports, max([report["seconds"] for report in reports] or [0.0]), check),
         ]
-        lines = [_report.visible(line) for line in lines]
-        if not _report.printed_last and not str(C.DEFAULT_STDOUT_CALLBACK).endswith("json"):
+        summary = lines[-1]
+        if self._is_whole_run(variables):
+            raw = {report["host"]: _raw(hostvars, report["host"]) for report in reports}
+            lines += next_steps.steps(reports, raw, _sources())
+        lines = [site_report.visible(line) for line in lines]
+        if not site_report.printed_last and not terminal.quiet():
             display.display("\n" + "\n".join(lines))
-        return {"msg": lines[-1], "lines": lines}
+        return {"msg": site_report.visible(summary), "lines": lines}
+
+    def _is_whole_run(self, variables: Mapping[str, Any]) -> bool:
+        """Say whether a person has run all components, and not a node by itself, which keeps its progress."""
+        tags = [*(variables.get("ansible_run_tags") or []), *(variables.get("ansible_skip_tags") or [])]
+        return not self._task.check_mode and not os.environ.get(PROGRESS) and set(tags) <= {"all"}
 
     def _progress(self, record: Mapping[str, Any], component: str, report: Mapping[str, Any]) -> None:
         path = os.environ.get(PROGRESS)
         if path and not self._task.check_mode:
             known = {"component": component, "since": time.time(), "ended": not component, "report": report}
             known.update(started=record.get("started"), plans=record.get("components"))
-            _run.write_atomically(path, json.dumps(known) + "\n", 0o644)
+            files.write(path, json.dumps(known) + "\n")
 
-    def _judged(self, told: _report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+    def _judged(self, told: site_report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
         report = (variables.get("__postboot_report") or {}).get("report") or {}
         self._progress(told.record, "", report)
         if told.stopped:
@@ -132,21 +123,20 @@ class ActionModule(ActionBase):
         return {"msg": "nothing stopped this node"}
 
 
-def _width() -> int:
-    wanted = os.environ.get("COLUMNS", "")
-    if wanted.isdigit():
-        return int(wanted)
-    try:
-        # Ansible takes a log for a terminal of 79 columns. A worker asks what its parent writes to.
-        terminal = os.readlink(f"/proc/{os.getppid()}/fd/1").startswith(("/dev/pts/", "/dev/tty", "/dev/console"))
-    except OSError:
-        terminal = True
-    return int(display.columns) if terminal else _LOG_WIDTH
+def _raw(hostvars: Any, host: str) -> Mapping[str, Any]:
+    """Return a host's variables without working out templates: there are hundreds."""
+    found = hostvars.raw_get(host) if hasattr(hostvars, "raw_get") else hostvars[host]
+    return found if isinstance(found, Mapping) else {}
 
 
-def _why_unreachable(theirs: Any) -> str:
-    for name in ("__postboot_facts", "__postboot_begin"):
-        result = theirs.get(name) or {}
-        if result.get("unreachable"):
-            return " ".join(str(result.get("msg") or "").split()) or "no connection"
-    return "the connection was lost on the way"
+def _sources() -> list[str]:
+    """Return what -i has named."""
+    sources = [str(one) for one in context.CLIARGS.get("inventory") or ()]
+    return [] if sources == [str(one) for one in C.DEFAULT_HOST_LIST] else sources
+
+
+def _why_unreachable(known: Mapping[str, Any]) -> str:
+    """What the task said in which the node was lost."""
+    lost = [one for one in known.values() if isinstance(one, Mapping) and one.get("unreachable") is True]
+    said = " ".join(str(lost[-1].get("msg") or "").split()) if lost else ""
+    return said or "the connection was lost on the way"

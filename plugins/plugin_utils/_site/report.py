@@ -5,17 +5,20 @@
 from __future__ import annotations
 
 import math
-import os
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run
-from ansible_collections.pcluster.postboot.plugins.module_utils._node_names import ranges
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _variables
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import natural, ranges
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import advisories
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import variables as site_variables
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.roles import for_nodes
 
 Record = dict[str, Any]
+
+# The task of site.yml that has found the errors of a plan.
+CHECKED_BY = "Check every variable before anything is touched"
 
 # bootstrap.sh runs site again after these. Everywhere else nobody would, and what is not there yet is what it is.
 PHASES_THAT_WAIT = ("boot", "later")
@@ -23,22 +26,15 @@ PHASES_THAT_WAIT = ("boot", "later")
 # Whether a callback prints the table, which it does after Ansible's own last lines; else the task that makes it does.
 printed_last = False
 
-_ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "roles")
-
 
 def is_result(value: Any) -> bool:
     """Say whether a variable holds the registered result of a task."""
     return isinstance(value, Mapping) and (isinstance(value.get("changed"), bool) or bool(value.get("skipped")))
 
 
-def roles() -> list[str]:
-    """Return the names of the collection's roles."""
-    return sorted(os.listdir(_ROLES))
-
-
 def results_of(component: str, variables: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the results that a component's tasks have registered."""
-    others = [name for name in roles() if name.startswith(component + "_")]
+    others = [name for name in for_nodes() if name.startswith(component + "_")]
     found = {}
     for name in variables:
         if not name.startswith(f"__{component}_") or any(name.startswith(f"__{other}_") for other in others):
@@ -77,15 +73,8 @@ def message(result: Any) -> str:
     return " ".join((text or str(result.get("censored") or "no message")).split())
 
 
-def note_start(record: Record, component: str, now: float) -> bool:
-    """Note that a component's turn has come; say whether it is to run."""
-    plan = record["components"].setdefault(component, {"run": True, "reason": "", "essential": True, "errors": []})
-    plan["started"] = now
-    return bool(plan["run"])
-
-
 def waits_for(result: Any, phase: str) -> str:
-    """Return what a node waits for by a result's own words. It counts where a later run will look again."""
+    """Return the result's `waits_for`, or an empty string in phases that are not followed by another run."""
     return str(result.get("waits_for") or "") if phase in PHASES_THAT_WAIT and isinstance(result, Mapping) else ""
 
 
@@ -100,32 +89,46 @@ def note_failure(record: Record, failures: Record, component: str, task: str, re
 class Told:
     """What the tasks of a run have registered on one node."""
 
-    record: Mapping[str, Any]  # check_variables, and report with state=started
+    record: Mapping[str, Any]  # check_variables, and when the turn of each component came on this node
     failures: Mapping[str, Any]  # report with state=failed
     stopped: Mapping[str, Any] | None  # report with state=stopped
     node: Mapping[str, Any]  # the facts of the node
     host: str
+    starts: Mapping[str, float] = field(default_factory=dict)  # report with state=started, of all nodes
 
     @classmethod
     def by(cls, variables: Mapping[str, Any]) -> Told:
-        """Read it from the variables of a task."""
-
         def part(name: str, key: str) -> Any:
             found = variables.get(name)
             return found.get(key) if isinstance(found, Mapping) else None
 
         facts = variables.get("ansible_facts") or {}
+        starts = part("__postboot_starts", "starts") or {}
+        stopped = part("__postboot_stop", "stopped")
         return cls(
-            record=part("__postboot_run", "record") or {},
+            record=_with_starts(part("__postboot_run", "record") or {}, starts, stopped),
             failures=part("__postboot_failure", "failures") or {},
-            stopped=part("__postboot_stop", "stopped"),
+            stopped=stopped,
             node=facts.get("pcluster") or {},
             host=str(variables.get("inventory_hostname") or ""),
+            starts=starts,
         )
 
 
+def _with_starts(record: Record, starts: Mapping[str, float], stopped: Mapping[str, Any] | None) -> Record:
+    """Add to the plan of each component when its turn came. On a node that stopped, the turns of others go on."""
+    last = starts.get(stopped["component"], 0.0) if stopped else math.inf
+    had = {name: {"started": start} for name, start in starts.items() if start <= last}
+    components = {name: {**plan, **had.get(name, {})} for name, plan in (record.get("components") or {}).items()}
+    return {**record, "components": components}
+
+
+def _refused(plan: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the failure of a component that does not run because something is wrong with its variables."""
+    return {"task": CHECKED_BY, "message": "; ".join(plan["errors"]), "waits": False} if plan["errors"] else None
+
+
 def summarise(told: Told, variables: Mapping[str, Any], now: float, check: bool = False) -> dict[str, Any]:
-    """Return the report of one node."""
     plans: Mapping[str, Mapping[str, Any]] = told.record.get("components") or {}
     phase = str(told.record.get("phase") or "all")
     begun = float(told.record.get("started") or now)
@@ -133,7 +136,7 @@ def summarise(told: Told, variables: Mapping[str, Any], now: float, check: bool 
     starts = sorted(plan["started"] for plan in plans.values() if plan.get("started"))
     components = []
     for name, plan in plans.items():
-        started, failure = plan.get("started"), told.failures.get(name)
+        started, failure = plan.get("started"), told.failures.get(name) or _refused(plan)
         if started is None and not told.stopped:
             continue  # the play has no such component
         entry: dict[str, Any] = {"name": name, "status": "unchanged", "changed": 0, "seconds": 0.0, "why": ""}
@@ -169,33 +172,33 @@ def summarise(told: Told, variables: Mapping[str, Any], now: float, check: bool 
         "cluster": told.node.get("cluster") or "",
         "node": told.node.get("node_name") or "",
         "node_type": told.node.get("node_type") or "",
-        "kind": _variables.kind_of_node(told.node),
-        "started": _run.utc(begun),
-        "finished": _run.utc(now),
+        "kind": site_variables.kind_of_node(told.node),
+        "started": lock.utc(begun),
+        "finished": lock.utc(now),
         "seconds": round(max(0.0, now - begun), 1),
         "phase": phase,
         "check_mode": check,
         "outcome": "stopped" if told.stopped else "failed" if failed else "ok",
         "stopped": told.stopped,
         "components": components,
+        "advisories": advisories.told(told.node),
         "changed": sum(entry["changed"] for entry in components),
     }
 
 
 def in_order(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return reports by cluster, the head node first, and node 2 before node 10. What nobody knows comes last."""
-    types = ("head", "login", "compute")
+    types = ("head", "login", "compute", "monitoring")
 
     def key(report: Mapping[str, Any]) -> tuple[Any, ...]:
         cluster, kind = report.get("cluster") or "", report.get("node_type")
-        numbers = [(int(part) if part.isdigit() else -1, part) for part in re.split(r"(\d+)", str(report["host"]))]
-        return (not cluster, cluster, types.index(kind) if kind in types else len(types), numbers)
+        place = types.index(kind) if kind in types else len(types)
+        return (not cluster, cluster, place, natural(str(report["host"])))
 
     return sorted(reports, key=key)
 
 
 def unreachable(host: str, why: str) -> dict[str, Any]:
-    """Return the report of a node that did not report."""
     return {
         "host": host,
         "outcome": "unreachable",
@@ -206,12 +209,9 @@ def unreachable(host: str, why: str) -> dict[str, Any]:
     }
 
 
-_WORDS = {"changed": "would change"}
-
-
 def _cell(entry: Mapping[str, Any], check: bool) -> str:
     status = entry["status"]
-    word = _WORDS.get(status, status) if check else status
+    word = "would change" if check and status == "changed" else status
     seconds = math.floor(entry["seconds"] + 0.5)
     return f"{word} {seconds}s" if status not in ("skipped", "deferred") and seconds else word
 
@@ -290,6 +290,8 @@ def notes(reports: Sequence[Mapping[str, Any]]) -> list[str]:
                 because.setdefault((entry["status"], entry["why"]), []).append(entry["name"])
         for (word, why), names in because.items():
             skipped.setdefault((word, ", ".join(names), why), []).append(host)
+        for line in report.get("advisories") or []:
+            said.setdefault(("flaw", "", line), []).append(host)
     lines = [f"{word} on {_names(hosts)}: {names} ({why})" for (word, names, why), hosts in skipped.items()]
     for (word, component, text), hosts in said.items():
         lines.append(f"{word} on {_names(hosts)}: {component + ': ' if component else ''}{text}")
@@ -316,7 +318,6 @@ def visible(line: str) -> str:
 
 
 def last_line(reports: Sequence[Mapping[str, Any]], seconds: float, check: bool = False) -> str:
-    """Return the sum of a run."""
     changed = sum(report["changed"] for report in reports)
     failed = sum(entry["status"] == "failed" for report in reports for entry in report["components"])
     failed += sum(report["outcome"] == "stopped" and not report["stopped"]["component"] for report in reports)

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _report as r
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import report as r
 
 OK, CHANGED = {"changed": False}, {"changed": True}
 
 
 @pytest.fixture(autouse=True)
 def some_roles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(r, "roles", lambda: ["a", "a_b", "c", "d"])
+    monkeypatch.setattr(r, "for_nodes", lambda: ["a", "a_b", "c", "d"])
 
 
 def plan(started: float | None = None, run: bool = True, reason: str = "", essential: bool = False) -> dict[str, Any]:
@@ -131,6 +131,32 @@ def test_a_node_of_which_nothing_is_known_has_a_report_all_the_same() -> None:
     assert (found["host"], found["outcome"], found["components"]) == ("x", "stopped", [])
 
 
+@pytest.mark.parametrize(
+    ("stopped", "had"),
+    [
+        (None, ["a", "c"]),
+        ({"component": "a", "message": "m"}, ["a"]),
+        ({"component": "c", "message": "m"}, ["a", "c"]),
+        ({"component": "", "message": "the lock is held"}, []),
+    ],
+)
+def test_a_node_that_stopped_had_no_turn_afterwards(stopped: dict[str, Any] | None, had: list[str]) -> None:
+    """The other nodes go on, and a turn is noted for all of them at once."""
+    variables = {
+        "__postboot_run": {"record": {"components": {"a": plan(), "c": plan(), "d": plan()}}},
+        "__postboot_starts": {"starts": {"a": 100.0, "c": 105.0}},
+        "__postboot_stop": {"stopped": stopped},
+    }
+    components = r.Told.by(variables).record["components"]
+    assert [name for name, one in components.items() if one["started"]] == had
+
+
+def test_a_component_with_wrong_variables_has_failed() -> None:
+    wrong = {**plan(100.0), "errors": ["no hash", "no other"]}
+    (entry,) = r.summarise(told({"a": wrong}), {}, 110.0)["components"]
+    assert (entry["status"], entry["why"]) == ("failed", "no hash; no other")
+
+
 def test_the_failure_of_an_essential_stops_and_any_other_does_not() -> None:
     failures: dict[str, Any] = {}
     record = {"components": {"a": plan(essential=True), "c": plan()}}
@@ -198,7 +224,7 @@ def test_each_note_is_said_once_with_all_its_nodes() -> None:
         report("h2", a="failed", c="skipped", d="skipped"),
         stopped,
         r.unreachable("gone", "no route"),
-        {**report("bad"), "ended_badly": "disk full"},
+        {**report("bad"), "ended_badly": "disk full", "advisories": ["x 1 has y, which 2 mends"]},
     ]
     assert r.notes(reports) == [
         "skipped on h1, h2: c, d (w)",
@@ -207,6 +233,7 @@ def test_each_note_is_said_once_with_all_its_nodes() -> None:
         "stopped on s: y is wrong",
         "unreachable on gone: no route",
         "not ended cleanly on bad: disk full",
+        "flaw on bad: x 1 has y, which 2 mends",
     ]
 
 
