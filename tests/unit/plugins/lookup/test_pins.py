@@ -5,47 +5,37 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_model
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import model
+
+Pins = Callable[..., Any]
 
 
-def pins(repo: Path, query: str, **variables: Any) -> subprocess.CompletedProcess[str]:
-    """Ask the lookup through Ansible's own command line."""
-    program = Path(sys.executable).parent / "ansible"
-    line = [
-        program,
-        "localhost",
-        "-m",
-        "ansible.builtin.debug",
-        "-e",
-        json.dumps(variables),
-        "-a",
-        "msg={{ " + query + " }}",
-    ]
-    environment = {
-        **os.environ,
-        "ANSIBLE_COLLECTIONS_PATH": str(repo / ".venv/collections"),
-        "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
-    }
-    return subprocess.run(line, env=environment, text=True, capture_output=True, timeout=60, check=False)
+@pytest.fixture
+def pins(ansible: Callable[..., Any]) -> Pins:
+    """pins(query, **variables) asks the lookup through Ansible's own command line."""
+
+    def ask(query: str, **variables: Any) -> Any:
+        what = ("-m", "ansible.builtin.debug", "-a", "msg={{ " + query + " }}")
+        return ansible("adhoc", "localhost", *what, "-e", json.dumps(variables), ANSIBLE_CALLBACK_RESULT_FORMAT="json")
+
+    return ask
 
 
-def found(done: subprocess.CompletedProcess[str]) -> list[dict[str, str]]:
+def found(done: Any) -> list[dict[str, Any]]:
     assert done.returncode == 0, done.stdout + done.stderr
     answer = json.loads(done.stdout[done.stdout.index("{") :])["msg"]
     assert isinstance(answer, list)
     return answer
 
 
-def test_every_file_has_an_address_of_its_own(repo: Path) -> None:
-    everything = found(pins(repo, "query('pcluster.postboot.pins')"))
+def test_every_file_has_an_address_of_its_own(pins: Pins) -> None:
+    everything = found(pins("query('pcluster.postboot.pins')"))
     urls = [pin["url"] for pin in everything]
     assert len(set(urls)) == len(urls)
     assert all(url.startswith("https://") and "{{" not in url for url in urls), urls
@@ -55,20 +45,20 @@ def test_every_file_has_an_address_of_its_own(repo: Path) -> None:
     }
 
 
-def test_what_the_user_sets_counts(repo: Path) -> None:
+def test_what_the_user_sets_counts(pins: Pins) -> None:
     query = "query('pcluster.postboot.pins', 'node_exporter', architectures=['aarch64'])"
-    (pin,) = found(pins(repo, query, node_exporter_version="9.9.9", node_exporter_sha256={"aarch64": "a" * 64}))
+    (pin,) = found(pins(query, node_exporter_version="9.9.9", node_exporter_sha256={"aarch64": "a" * 64}))
     assert pin["name"] == "node_exporter-9.9.9-aarch64"
     assert pin["url"].endswith("/v9.9.9/node_exporter-9.9.9.linux-arm64.tar.gz")
     assert pin["sha256"] == "a" * 64
 
 
 @pytest.mark.parametrize(("mirror", "place"), [("/srv/mirror/", "/srv/mirror/"), ("", "")])
-def test_a_mirror_keeps_a_file_where_nodes_look_for_it(repo: Path, mirror: str, place: str) -> None:
+def test_a_mirror_keeps_a_file_where_nodes_look_for_it(pins: Pins, mirror: str, place: str) -> None:
     query = f"query('pcluster.postboot.pins', 'enroot', 'node_exporter', architectures=['x86_64'], dest='{mirror}')"
     base = "HTTPS://user:word@Example.com:8443/a%2Bb+c"
-    everything = found(pins(repo, query, node_exporter_base_url=base))
-    assert [pin["dest"] for pin in everything] == [_artifact_model.mirrored(mirror, pin["url"]) for pin in everything]
+    everything = found(pins(query, node_exporter_base_url=base))
+    assert [pin["dest"] for pin in everything] == [model.mirrored(mirror, pin["url"]) for pin in everything]
     places = {pin["sha256_variable"]: pin["dest"] for pin in everything}
     assert places["enroot_caps_deb_sha256['x86_64']"] == (
         f"{place}github.com/NVIDIA/enroot/releases/download/v4.2.1/enroot+caps_4.2.1-1_amd64.deb"
@@ -76,8 +66,47 @@ def test_a_mirror_keeps_a_file_where_nodes_look_for_it(repo: Path, mirror: str, 
     assert places["node_exporter_sha256['x86_64']"].startswith(f"{place}example.com/a+b+c/v1.12.1/node_exporter-")
 
 
+def test_a_file_without_a_hash_has_its_publishers_signature(pins: Pins) -> None:
+    agent = "'cloudwatch_agent', architectures=['aarch64']"
+    deb, rpm = found(pins(f"query('pcluster.postboot.pins', {agent}, dest='/srv/mirror')"))
+    assert deb["sha256"]
+    assert "signature" not in deb
+    site = "amazoncloudwatch-agent.s3.amazonaws.com"
+    assert rpm["signature"] == {
+        "url": f"{rpm['url']}.sig",
+        "key_url": f"https://{site}/assets/amazon-cloudwatch-agent.gpg",
+        "fingerprints": ["937616F3450B7D806CBD9725D58167303B789C72"],
+        "dest": f"{rpm['dest']}.sig",
+        "key_dest": f"/srv/mirror/{site}/assets/amazon-cloudwatch-agent.gpg",
+    }
+    assert rpm["dest"].startswith(f"/srv/mirror/{site}/redhat/arm64/")
+
+
+@pytest.mark.parametrize("known", ["", "a" * 64])
+def test_what_vouches_comes_along_into_a_mirror_and_is_no_pin_of_its_own(pins: Pins, known: str) -> None:
+    given = {"efa_key_sha256": {"noarch": known}, "efa_signature_sha256": {"noarch": known}}
+    query = "query('pcluster.postboot.pins', 'efa'{})"
+    (installer,) = found(pins(query.format(", dest='/m'"), **given))
+    site = "/m/efa-installer.amazonaws.com/aws-efa-installer"
+    assert installer["sha256"]
+    assert installer["signature"]["dest"] == f"{site}-1.50.0.tar.gz.sig"
+    assert installer["signature"]["key_dest"] == f"{site}.key"
+    unverified = found(pins(query.format(", dest='/m'"), **given, efa_verify_signature=False))
+    assert [pin["sha256_variable"].partition("[")[0] for pin in unverified if pin["sha256"]] == (
+        ["efa_sha256", "efa_signature_sha256", "efa_key_sha256"] if known else ["efa_sha256"]
+    )
+    assert not any("signature" in pin for pin in unverified)
+
+
 @pytest.mark.parametrize("architecture", ["amd64", "sparc"])
-def test_unknown_architecture_is_named(repo: Path, architecture: str) -> None:
-    done = pins(repo, f"query('pcluster.postboot.pins', architectures=['{architecture}'])")
+def test_unknown_architecture_is_named(pins: Pins, architecture: str) -> None:
+    done = pins(f"query('pcluster.postboot.pins', architectures=['{architecture}'])")
     assert done.returncode != 0
     assert f"architectures has {architecture}; known are x86_64, aarch64" in done.stdout + done.stderr
+
+
+def test_a_component_that_is_none_is_named(pins: Pins) -> None:
+    done = pins("query('pcluster.postboot.pins', 'node_exportr', 'enroot')")
+    assert done.returncode != 0
+    told = done.stdout + done.stderr
+    assert re.search("there is no component node_exportr; there are .*, enroot, .*, node_exporter, ", told)
