@@ -9,8 +9,7 @@ DOCUMENTATION = r"""
 name: pcluster
 short_description: Nodes of AWS ParallelCluster
 version_added: 0.1.0
-author:
-  - The pcluster.postboot contributors (@pcluster)
+author: The pcluster.postboot contributors (@pcluster)
 description:
   - Lists the nodes of AWS ParallelCluster clusters, from the tags of their EC2 instances, or the one node on which it
     runs, from its own files.
@@ -83,10 +82,14 @@ options:
     elements: str
     default: ['*']
   node_types:
-    description: Which nodes are listed.
+    description:
+      - Which nodes are listed.
+      - V(monitoring) stands for instances outside of the clusters with the tag
+        C(pcluster-postboot:node-type)=C(monitoring), whatever O(clusters) says. They are in the group
+        C(pcluster_monitoring), and the tag C(pcluster-postboot:name) is their C(pcluster_cluster).
     type: list
     elements: str
-    choices: [head, login, compute]
+    choices: [head, login, compute, monitoring]
     default: [head, login, compute]
   queues:
     description: Queues, by name or pattern, whose compute nodes are listed; all when empty. Head and login nodes have
@@ -137,7 +140,7 @@ options:
         open.
       - V(ssh) connects to O(address).
       - V(ssh_over_ssm) is SSH through the SSM agent of the node (C(AWS-StartSSHSession)); much faster than V(ssm),
-        and no port needs to be open, but a key is needed.
+        as all tasks have one session, and no port needs to be open, but a key is needed.
       - V(ssh_via_head) is SSH with the cluster's head node as ProxyJump. The key for the jump comes from the SSH
         agent or C(~/.ssh/config), because SSH does not pass Ansible's key on.
       - V(none) sets no connection variable.
@@ -160,7 +163,8 @@ options:
   ssm_timeout:
     description:
       - Seconds that one command may take with O(connection=ssm). It is wall clock, output does not prolong it; the
-        connection plugin's own default of 60 is too short for installing drivers.
+        connection plugin's own default of 60 is too short for installing drivers. What takes longer is begun anew, up
+        to three times.
     type: int
     default: 3600
   ssm_online:
@@ -296,43 +300,35 @@ from ansible.errors import AnsibleParserError
 from ansible.inventory.group import to_safe_group_name
 from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_aws import Cloud, Found
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_connection import Connection, plan
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_names import (
-    group_names,
-    host_name_rules,
-    host_names,
-)
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import (
-    VARIABLES,
-    InventoryError,
-    Node,
-    local_node,
-    one_line,
-)
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_query import Query, matches
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_session import (
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.session import (
     Credentials,
     client_maker,
     regions_of,
 )
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.cloud import Cloud, Found
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.connection import Connection, plan
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.names import (
+    group_names,
+    host_name_rules,
+    host_names,
+)
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.nodes import VARIABLES, Node, local_node
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.query import Query, matches
 
-GROUPS = ("pcluster_head", "pcluster_login", "pcluster_compute", "pcluster_gpu", "pcluster_efa")
+TYPES = ("pcluster_head", "pcluster_login", "pcluster_compute")
+GROUPS = (*TYPES, "pcluster_gpu", "pcluster_efa")
 NAMES = tuple((key, f"pcluster_{key}") for key in VARIABLES)
 CACHE_FORMAT = 1
 
 
 class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
-    """Lists the nodes of clusters."""
-
     NAME = "pcluster.postboot.pcluster"
 
     def verify_file(self, path: str) -> bool:
-        """Take files that are named as this plugin's."""
         return bool(super().verify_file(path)) and path.endswith(("pcluster.yml", "pcluster.yaml"))
 
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
-        """Find the nodes and put them into the inventory."""
         super().parse(inventory, loader, path, cache)
         config = self._read_config_data(path)
         try:
@@ -349,10 +345,10 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 self.display.warning(warning)
             if not found.nodes and not self.get_option("allow_empty"):
                 reasons = "; ".join(found.warnings) or f"{', '.join(self.get_option('clusters'))}: no node was found"
-                raise InventoryError(f"the inventory would be empty (allow_empty: true accepts that): {reasons}")
+                raise Problem(f"the inventory would be empty (allow_empty: true accepts that): {reasons}")
             self.populate(found.nodes, connection, found.heads)
-        except InventoryError as error:
-            raise AnsibleParserError(one_line(error)) from error
+        except Problem as error:
+            raise AnsibleParserError(str(error)) from error
 
     # What is asked for
 
@@ -370,7 +366,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             known.update(definition.get("aliases") or ())
         unknown = sorted(str(name) for name in config if name not in known)
         if unknown:
-            raise InventoryError(
+            raise Problem(
                 f"unknown option(s) {', '.join(unknown)}; known are {', '.join(sorted(self.option_definitions))}"
             )
 
@@ -392,7 +388,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
     def _query(self, regions: Sequence[str]) -> Query:
         clusters = tuple(map(str, self._option("clusters")))
         if not clusters:
-            raise InventoryError("clusters is empty; list names or patterns, or leave it out for all clusters")
+            raise Problem("clusters is empty; list names or patterns, or leave it out for all clusters")
         return Query(
             regions=tuple(map(str, regions)),
             clusters=clusters,
@@ -435,7 +431,6 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
     def populate(
         self, nodes: Iterable[Node], connection: Connection, heads: Iterable[Node] = (), local: bool = False
     ) -> None:
-        """Put nodes into the inventory."""
         nodes = sorted(
             nodes, key=lambda node: (node["cluster"], node["node_type"] != "head", node.get("instance_id", ""))
         )
@@ -464,7 +459,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         for group in groups:
             self.inventory.add_group(group)
             # Every node is in a group of its type and in one of its cluster; as a child, the latter's variables win.
-            if group in GROUPS[:3] or group.startswith("pcluster_cluster_"):
+            if group in (*TYPES, "pcluster_monitoring") or group.startswith("pcluster_cluster_"):
                 self.inventory.add_child("pcluster", group)
 
     def _add_hosts(self, nodes: Sequence[Node], names: Sequence[str]) -> None:
@@ -492,11 +487,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         self.inventory.get_host(name).vars.update(variables)
 
     def _connect(
-        self,
-        nodes: Sequence[Node],
-        names: Sequence[str],
-        connection: Connection,
-        heads: Mapping[tuple[str, str], Node],
+        self, nodes: Sequence[Node], names: Sequence[str], connection: Connection, heads: Mapping[tuple[str, str], Node]
     ) -> None:
         found, without_head = plan(nodes, connection, heads)
         for region, cluster in sorted(without_head):
@@ -511,7 +502,6 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             self._set(name, found.hosts[node["instance_id"]])
 
     def _construct(self, nodes: Iterable[Node], names: Sequence[str]) -> None:
-        """Make the user's own variables and groups."""
         compose, groups, keyed = (self.get_option(name) for name in ("compose", "groups", "keyed_groups"))
         if not (compose or groups or keyed):
             return

@@ -14,22 +14,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_connection import ClusterKey
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import (
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import AwsErrors, code_of, explain, some
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.session import ClientMaker
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.connection import ClusterKey
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.nodes import (
+    MONITORING,
     TAG_CLUSTER,
     TAG_OF_TYPE,
+    TAG_OURS,
     TAG_TYPE,
-    InventoryError,
     Node,
     Reader,
-    some,
 )
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_query import Query, matches
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_session import (
-    AwsErrors,
-    ClientMaker,
-    explain,
-)
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.query import Query, matches
 
 PAGE_SIZE = 1000
 SSM_PAGE_SIZE = 50
@@ -38,17 +36,16 @@ ALIVE = ["pending", "running", "stopping", "stopped"]
 
 
 def describe_instances(client: Any, filters: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the instances of one region."""
     paginator = client.get_paginator("describe_instances")
     pages = paginator.paginate(Filters=filters, PaginationConfig={"PageSize": PAGE_SIZE})
     reservations = (reservation for page in pages for reservation in page.get("Reservations", ()))
     return [instance for reservation in reservations for instance in reservation.get("Instances", ())]
 
 
-def online_instances(client: Any, cluster: str) -> set[str]:
-    """Return the instances of one cluster whose SSM agents answer. A page may be empty and yet not be the last."""
+def online_instances(client: Any, key: str, values: Sequence[str]) -> set[str]:
+    """Return the instances, chosen by a filter, whose SSM agents answer. A page may be empty and not be the last."""
     pages = client.get_paginator("describe_instance_information").paginate(
-        Filters=[{"Key": "PingStatus", "Values": ["Online"]}, {"Key": f"tag:{TAG_CLUSTER}", "Values": [cluster]}],
+        Filters=[{"Key": "PingStatus", "Values": ["Online"]}, {"Key": key, "Values": list(values)}],
         PaginationConfig={"PageSize": SSM_PAGE_SIZE},
     )
     return {entry["InstanceId"] for page in pages for entry in page.get("InstanceInformationList", ())}
@@ -69,33 +66,30 @@ def slurm_nodes(client: Any, cluster: str) -> dict[str, str]:
 
 @dataclass
 class Found:
-    """What AWS said."""
-
     nodes: list[Node] = field(default_factory=list)
     heads: list[Node] = field(default_factory=list)  # running ones, listed or not
     warnings: list[str] = field(default_factory=list)
 
 
 def _key(node: Node) -> ClusterKey:
-    return node["region"], node["cluster"]
+    """Return where a node is: monitoring instances are in no cluster, whatever their names."""
+    return node["region"], "" if node["node_type"] == MONITORING else node["cluster"]
 
 
 def _about_cluster(key: ClusterKey) -> tuple[str, str]:
-    return key[0], f"cluster {key[1]}"
+    return key[0], f"cluster {key[1]}" if key[1] else "monitoring instances"
 
 
 class Cloud:
-    """Answers one query. Everything that would make an inventory silently incomplete is an InventoryError."""
+    """Answers one query. Everything that would make an inventory silently incomplete is a Problem."""
 
     def __init__(self, query: Query, make_client: ClientMaker) -> None:
         self.query = query
         self.warnings: list[str] = []
-        self._make_client = make_client
-        self._clients: dict[tuple[str, str], Any] = {}
+        self._client = make_client  # only the main thread may call it
         self._pool = ThreadPoolExecutor(THREADS)
 
     def find(self) -> Found:
-        """Return the nodes."""
         try:
             return self._find()
         finally:
@@ -103,21 +97,27 @@ class Cloud:
 
     def _find(self) -> Found:
         query = self.query
-        filters = query.ec2_filters()
         clients = {region: self._client("ec2", region) for region in query.regions}
-        calls = {region: self._pool.submit(describe_instances, client, filters) for region, client in clients.items()}
+        calls = {
+            (region, number): self._pool.submit(describe_instances, client, filters)
+            for region, client in clients.items()
+            for number, filters in enumerate(query.questions())
+        }
         # In one region, clusters that are named can be asked for elsewhere before EC2 has answered.
-        early = query.named if len(query.regions) == 1 else []
+        early = query.named if len(query.regions) == 1 and query.of_clusters else []
         extra = {(region, name): self._ask_more(region, name) for region in query.regions for name in early}
 
-        instances = self._gather(calls, "ec2:DescribeInstances", lambda region: (region, query.told))
+        answers = self._gather(calls, "ec2:DescribeInstances", lambda call: (call[0], query.told))
+        instances: dict[str, list[dict[str, Any]]] = {region: [] for region, _number in answers}
+        for (region, _number), told in answers.items():
+            instances[region] += told
         nodes = self._read(instances)
         present = sorted({_key(node) for node in nodes})
         for key in present:
             if key not in extra:
                 extra[key] = self._ask_more(*key)
         if query.slurm_names:
-            self._name(nodes, {key: extra[key]["names"] for key in present})
+            self._name(nodes, {key: extra[key]["names"] for key in present if key[1]})
         found = Found(
             nodes=[node for node in nodes if query.lists(node)],
             heads=[node for node in nodes if node["node_type"] == "head" and node["state"] == "running"],
@@ -129,25 +129,20 @@ class Cloud:
         found.warnings = self.warnings
         return found
 
-    def _client(self, service: str, region: str) -> Any:
-        """Return a client. Only the main thread comes here."""
-        if (service, region) not in self._clients:
-            self._clients[service, region] = self._make_client(service, region)
-        return self._clients[service, region]
-
     def _ask_more(self, region: str, cluster: str) -> dict[str, Future[Any]]:
-        """Start the calls that are made for each cluster."""
         started: dict[str, Future[Any]] = {}
         if self.query.ssm_online:
-            started["online"] = self._pool.submit(online_instances, self._client("ssm", region), cluster)
-        if self.query.slurm_names:
+            client = self._client("ssm", region)
+            tag, value = (TAG_CLUSTER, cluster) if cluster else (TAG_OURS, MONITORING)
+            started["online"] = self._pool.submit(online_instances, client, f"tag:{tag}", [value])
+        if self.query.slurm_names and cluster:
             started["names"] = self._pool.submit(slurm_nodes, self._client("dynamodb", region), cluster)
         return started
 
     def _gather(
         self, calls: Mapping[Any, Future[Any]], permission: str, about: Callable[[Any], tuple[str, str]]
     ) -> dict[Any, Any]:
-        """Return what the calls returned. One InventoryError names every region that failed."""
+        """Return what the calls returned. One Problem names every region that failed."""
         answers, failures = {}, []
         for key, future in calls.items():
             try:
@@ -158,7 +153,7 @@ class Cloud:
             self.warnings += [str(failure) for failure in failures if failure.denied]
             failures = [failure for failure in failures if not failure.denied]
         if failures:
-            raise InventoryError("; ".join(map(str, failures))) from failures[0]
+            raise Problem("; ".join(dict.fromkeys(map(str, failures)))) from failures[0]
         return answers
 
     def _read(self, instances: Mapping[str, Iterable[dict[str, Any]]]) -> list[Node]:
@@ -166,16 +161,15 @@ class Cloud:
         for region, found in instances.items():
             reader = Reader(region)
             read = [node for node in map(reader.node, found) if node is not None]
-            nodes += [node for node in read if matches(node["cluster"], self.query.clusters)]
+            wanted = self.query.clusters
+            nodes += [node for node in read if node["node_type"] == MONITORING or matches(node["cluster"], wanted)]
             self.warnings += reader.problems()
         return nodes
 
     def _name(self, nodes: Iterable[Node], calls: Mapping[ClusterKey, Future[Any]]) -> None:
-        """Put the Slurm names on the compute nodes."""
         usable: dict[ClusterKey, Future[Any]] = {}
         for key, future in calls.items():
-            response = getattr(future.exception(), "response", {})
-            if response.get("Error", {}).get("Code") == "ResourceNotFoundException":
+            if code_of(future.exception()) == "ResourceNotFoundException":
                 self.warnings.append(
                     f"{key[0]}, cluster {key[1]}: there is no DynamoDB table parallelcluster-slurm-{key[1]}, "
                     "so its nodes have no Slurm names"
@@ -197,8 +191,9 @@ class Cloud:
                 silent.setdefault(_key(node), []).append(node["instance_id"])
         for (region, cluster), instances in sorted(silent.items()):
             of = sum(_key(node) == (region, cluster) for node in found.nodes)
+            where = ", ".join(_about_cluster((region, cluster)))
             self.warnings.append(
-                f"{region}, cluster {cluster}: {len(instances)} of {of} node(s) left out, their SSM agents do not "
+                f"{where}: {len(instances)} of {of} node(s) left out, their SSM agents do not "
                 f"answer: {some(instances)}; the usual reason is that their role lacks the policy "
                 "AmazonSSMManagedInstanceCore, which ParallelCluster does not add by itself (set "
                 "Iam/AdditionalIamPolicies), or that they have no way to the SSM endpoints"
@@ -207,6 +202,10 @@ class Cloud:
 
     def _check_clusters(self, listed: set[str], regions: Sequence[str]) -> None:
         """Ask once more where a cluster has no node: it may not exist, or have nothing that was asked for."""
+        if not self.query.of_clusters:
+            if not listed:
+                self.warnings.append(f"{some(regions)}: there is no instance with the tag {TAG_OURS}={MONITORING}")
+            return
         named = [name for name in self.query.named if name not in listed]
         if listed and not named:
             return
@@ -225,11 +224,9 @@ class Cloud:
         absent = [name for name in named if name not in existing]
         if absent:
             plural = "clusters" if len(absent) > 1 else "cluster"
-            raise InventoryError(
-                f"{where}: there is no {plural} {', '.join(absent)}; {there}; check clusters and regions"
-            )
+            raise Problem(f"{where}: there is no {plural} {', '.join(absent)}; {there}; check clusters and regions")
         idle = named or [name for name in existing if matches(name, self.query.clusters)]
         if not idle:
-            raise InventoryError(f"{where}: no cluster matches {', '.join(self.query.clusters)}; {there}")
+            raise Problem(f"{where}: no cluster matches {', '.join(self.query.clusters)}; {there}")
         plural = "clusters" if len(idle) > 1 else "cluster"
         self.warnings.append(f"{where}, {plural} {some(idle)}: none of the nodes is {self.query.wanted}")

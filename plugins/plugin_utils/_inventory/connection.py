@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _node
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_names import cluster_group
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import InventoryError, Node
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.names import cluster_group
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.nodes import MONITORING, Node
 
 Variables = dict[str, Any]
 ClusterKey = tuple[str, str]  # region, name: clusters of two regions may share a name
@@ -20,13 +21,13 @@ ClusterKey = tuple[str, str]  # region, name: clusters of two regions may share 
 # The operating system's own, which has its package manager's bindings; a newer one beside it does not.
 PYTHON = "/usr/bin/python3"
 
+# Whom no head node has to be jumped through for.
+_DIRECT = ("head", MONITORING)
 KINDS = ("ssm", "ssh", "ssh_over_ssm", "ssh_via_head", "none")
 
 
 @dataclass(frozen=True)
 class Connection:
-    """The options about connecting."""
-
     kind: str = "ssh"
     address: str = "auto"
     bucket: str = ""
@@ -34,9 +35,8 @@ class Connection:
     profile: str = ""
 
     def check(self) -> None:
-        """Raise InventoryError for what does not fit together."""
         if self.kind == "ssm" and not self.bucket:
-            raise InventoryError(
+            raise Problem(
                 "connection: ssm needs bucket, the S3 bucket through which amazon.aws.aws_ssm moves files; none is set"
             )
 
@@ -50,7 +50,6 @@ class Plan:
 
 
 def address_of(node: Node, choice: str) -> str:
-    """Return the address that the option `address` chooses."""
     private, public = node.get("private_ip", ""), node.get("public_ip", "")
     if choice == "public":
         return str(public)
@@ -73,8 +72,6 @@ def over_ssm(region: str, profile: str) -> str:
 
 
 class Connector:
-    """Finds the variables of each node."""
-
     def __init__(self, connection: Connection, heads: Mapping[ClusterKey, Node]) -> None:
         self.connection = connection
         self.heads = heads
@@ -89,7 +86,7 @@ class Connector:
             return {"ansible_host": node["instance_id"]}
         if kind == "none":
             return {}
-        behind = kind == "ssh_via_head" and node["node_type"] != "head"
+        behind = kind == "ssh_via_head" and node["node_type"] not in _DIRECT
         address = address_of(node, "private" if behind else self.connection.address)
         return {"ansible_host": address} if address else {}
 
@@ -111,12 +108,12 @@ class Connector:
         variables: Variables = {
             "ansible_connection": "ssh",
             "ansible_python_interpreter": PYTHON,
-            "ansible_user": _node.os_user(node.get("os")),
+            "ansible_user": facts.os_user(node.get("os")),
         }
         if connection.kind == "ssh_over_ssm":
             variables["ansible_ssh_common_args"] = over_ssm(node["region"], connection.profile)
         elif connection.kind == "ssh_via_head":
-            variables["ansible_ssh_common_args"] = "" if node["node_type"] == "head" else self._jump(node)
+            variables["ansible_ssh_common_args"] = "" if node["node_type"] in _DIRECT else self._jump(node)
         return variables
 
     def _jump(self, node: Node) -> str:
@@ -126,7 +123,7 @@ class Connector:
         if not head or not address:
             self.without_head.add(where)
             return ""
-        user = _node.os_user(head.get("os"))
+        user = facts.os_user(head.get("os"))
         return _option("ProxyJump", f"{user}@{address}" if user else address)
 
 

@@ -9,11 +9,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, Callable
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import (
-    VARIABLES,
-    InventoryError,
-    Node,
-)
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.nodes import MONITORING, VARIABLES, Node
 
 # EC2's names of what a node has, as hostnames of amazon.aws.aws_ec2 take them.
 _ATTRIBUTES = {
@@ -45,18 +42,21 @@ def safe_group_name(text: str) -> str:
 
 
 def cluster_group(cluster: str) -> str:
-    """Return the group of a cluster."""
     return safe_group_name(f"pcluster_cluster_{cluster}")
 
 
 def short_id(node: Node) -> str:
-    """Return the last eight digits of the instance id."""
     return str(node["instance_id"])[-8:]
 
 
 def default_name(node: Node) -> str:
-    """Return <cluster>-head, <cluster>-<pool>-<id>, <cluster>-<Slurm node> or <cluster>-<queue>-<resource>-<id>."""
-    cluster = node["cluster"]
+    """Return <cluster>-head, <cluster>-<pool>-<id>, <cluster>-<Slurm node> or <cluster>-<queue>-<resource>-<id>.
+
+    A monitoring instance has its own name.
+    """
+    cluster = str(node["cluster"])
+    if node["node_type"] == MONITORING:
+        return cluster
     if node["node_type"] == "head":
         return f"{cluster}-head"
     if node["node_type"] == "login":
@@ -96,7 +96,7 @@ def _rule(text: str, literal: bool = False) -> Rule:
         return lambda node: str(node.get(key, ""))
     if literal:
         return lambda node: text
-    raise InventoryError(
+    raise Problem(
         f"hostnames: {text!r} is unknown; known are default, tag:<Name>, pcluster_<variable> and "
         f"{', '.join(sorted(_ATTRIBUTES))}"
     )
@@ -112,10 +112,10 @@ def host_name_rules(hostnames: Sequence[Any]) -> list[Rule]:
             unknown = set(entry) - {"name", "prefix", "separator"}
             if unknown:
                 names = ", ".join(sorted(map(str, unknown)))
-                raise InventoryError(f"hostnames: {names} is unknown; known are name, prefix, separator")
+                raise Problem(f"hostnames: {names} is unknown; known are name, prefix, separator")
             rules.append(_joined(entry))
         else:
-            raise InventoryError(f"hostnames: {entry!r} is neither a string nor a dictionary with a name")
+            raise Problem(f"hostnames: {entry!r} is neither a string nor a dictionary with a name")
     return rules
 
 

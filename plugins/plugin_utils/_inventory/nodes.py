@@ -6,45 +6,39 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import yaml
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _node
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts as node_facts
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.monitoring import MONITORING
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import one_line, some
 
 # A node: plain values only, so that a cache can keep it. Its keys are the host variables without "pcluster_"; what does
 # not apply to a node (the queue of a head node) is left out. "tags" has all tags of the instance.
 Node = dict[str, Any]
 
 VARIABLES = (
-    "cluster",
-    "node_type",
-    "queue",
-    "compute_resource",
-    "pool",
-    "slurm_node",
-    "instance_id",
-    "instance_type",
-    "state",
-    "region",
-    "zone",
-    "private_ip",
-    "private_dns",
-    "public_ip",
-    "public_dns",
-    "os",
-    "architecture",
-    "scheduler",
-    "version",
-    "efa",
-    "gpu",
-    "launch_time",
+    *("cluster", "node_type", "queue", "compute_resource", "pool", "slurm_node", "instance_id", "instance_type"),
+    *("state", "region", "zone", "private_ip", "private_dns", "public_ip", "public_dns", "os", "architecture"),
+    *("scheduler", "version", "efa", "gpu", "launch_time"),
+)
+# What a node's own facts call the same.
+_SAME = (
+    *("cluster", "node_type", "queue", "compute_resource", "instance_id", "instance_type", "region", "architecture"),
+    *("scheduler", "version"),
 )
 # What EC2 knows of a node, and the node's own files do not tell.
 EC2_ONLY = ("private_ip", "private_dns", "public_ip", "public_dns", "launch_time")
 NODE_TYPES = ("head", "login", "compute")
 TAG_OF_TYPE = {"head": "HeadNode", "login": "LoginNode", "compute": "Compute"}
+
+# What the stack of the monitoring instance gives it. Its name stands where a node has that of its cluster.
+TAG_OURS = "pcluster-postboot:node-type"
+TAG_NAME = "pcluster-postboot:name"
+TAG_OS = "pcluster-postboot:os"
 
 TAG = "parallelcluster:"
 TAG_CLUSTER = f"{TAG}cluster-name"
@@ -66,22 +60,6 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Instance families with NVIDIA GPUs, by name: p5.48xlarge, g6e.xlarge, gr6.4xlarge, p6-b200.48xlarge. g4ad has AMD's.
 _NVIDIA = re.compile(r"(p|g|gr)\d(?!ad\.)", re.ASCII)
 _ARCHITECTURES = {"arm64": "aarch64"}
-
-
-class InventoryError(Exception):
-    """What a user has to know, on one line."""
-
-
-def one_line(text: object) -> str:
-    """Return a text without line breaks."""
-    return " ".join(str(text).split())
-
-
-def some(names: Iterable[str], limit: int = 5) -> str:
-    """Return the first few of several names, and how many more there are."""
-    listed = list(names)
-    rest = len(listed) - limit
-    return ", ".join(listed[:limit]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def has_nvidia(instance_type: str) -> bool:
@@ -117,16 +95,19 @@ class Reader:
         self._attributes: dict[str, dict[str, str]] = {}
 
     def node(self, instance: dict[str, Any]) -> Node | None:
-        """Return a node from an instance in the shape of boto3's answer; None when it is no node of a cluster."""
+        """Return a node from an instance in the shape of boto3's answer; None when it is no node of any kind."""
         tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
         instance_id = instance["InstanceId"]
-        cluster = tags.get(TAG_CLUSTER)
-        if not cluster:
-            return None
-        try:
-            kind = _node.node_type(tags.get(TAG_TYPE, ""))
-        except ValueError:
-            self._unknown_types.setdefault(cluster, []).append(f"{instance_id} ({tags.get(TAG_TYPE, '')!r})")
+        cluster = tags.get(TAG_CLUSTER, "")
+        if cluster:
+            try:
+                kind = node_facts.node_type(tags.get(TAG_TYPE, ""))
+            except ValueError:
+                self._unknown_types.setdefault(cluster, []).append(f"{instance_id} ({tags.get(TAG_TYPE, '')!r})")
+                return None
+        elif tags.get(TAG_OURS) == MONITORING:
+            kind, cluster = MONITORING, tags.get(TAG_NAME) or MONITORING
+        else:
             return None
         instance_type = instance.get("InstanceType", "")
         architecture = instance.get("Architecture", "")
@@ -158,6 +139,9 @@ class Reader:
                 node[key] = instance[field]
         if instance.get("LaunchTime"):
             node["launch_time"] = _launch_time(instance["LaunchTime"])
+        if kind == MONITORING:
+            node.update({"os": tags[TAG_OS]} if tags.get(TAG_OS) else {})
+            return node
         attributes = tags.get(TAG_ATTRIBUTES, "")
         if attributes not in self._attributes:
             self._attributes[attributes] = parse_attributes(attributes)
@@ -185,42 +169,32 @@ class Reader:
 
 
 def local_node(root: str, told: Callable[[str], None] | None = None) -> Node:
-    """Return the node on which this runs, from its own files; InventoryError where there is no ParallelCluster.
+    """Return the node on which this runs, from its own files; Problem where there is no ParallelCluster.
 
     Where problems can be told, it has the tags that ParallelCluster has given its instance.
     """
-    tree = _node.Tree(root)
-    facts = _node.read_node(root, run=lambda argv: None, tree=tree)
+    tree = node_facts.Tree(root)
+    facts = node_facts.read_node(root, run=lambda argv: None, tree=tree)
     if not facts["is_parallelcluster"]:
-        raise InventoryError(
+        raise Problem(
             f"source: node was asked for under {root}, but {facts['reason']}; "
             "use 'source: ec2' away from a cluster's nodes"
         )
     if not facts["cluster"]:
-        raise InventoryError(
-            f"{_node.CFNCONFIG} under {root} names no cluster (stack_name), and neither does {_node.DNA}"
+        raise Problem(
+            f"{node_facts.CFNCONFIG} under {root} names no cluster (stack_name), and neither does {node_facts.DNA}"
         )
-    compute = _inner(tree.mapping(_node.NODE_SPEC), "compute")
+    compute = _inner(tree.mapping(node_facts.NODE_SPEC), "compute")
     found = {
         "os": facts["os"]["name"],
         "state": "running",
         "zone": compute.get("availability-zone") or _inner(tree.mapping(CLOUD_INIT), "v1").get("availability_zone"),
-        "pool": _inner(tree.mapping(_node.DNA), "cluster").get("pool_name") if facts["node_type"] == "login" else None,
+        "pool": _inner(tree.mapping(node_facts.DNA), "cluster").get("pool_name")
+        if facts["node_type"] == "login"
+        else None,
         "slurm_node": facts["node_name"] if facts["node_type"] == "compute" else None,
     }
-    for key in (
-        "cluster",
-        "node_type",
-        "queue",
-        "compute_resource",
-        "instance_id",
-        "instance_type",
-        "region",
-        "architecture",
-        "scheduler",
-        "version",
-    ):
-        found[key] = facts[key]
+    found.update((key, facts[key]) for key in _SAME)
     node = {key: value for key, value in found.items() if value}
     node["efa"] = facts["efa"]["count"] > 0 or facts["efa"]["pci_count"] > 0
     node["gpu"] = facts["gpus"]["count"] > 0
@@ -240,7 +214,7 @@ def _own_tags(node: Node) -> dict[str, str]:
     return {name: value for name, value in zip(OWN_TAGS, values) if value}
 
 
-def _tags_of_cluster(tree: _node.Tree, node: Node, told: Callable[[str], None]) -> dict[str, str]:
+def _tags_of_cluster(tree: node_facts.Tree, node: Node, told: Callable[[str], None]) -> dict[str, str]:
     """Return the cluster's Tags, over which those of the node's queue and of its compute resource go."""
     path = CLUSTER_CONFIG_OF_LOGIN if node["node_type"] == "login" else CLUSTER_CONFIG
     text = tree.read(path, required=True)

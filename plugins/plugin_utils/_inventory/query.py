@@ -10,14 +10,16 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import (
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import some
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.nodes import (
+    MONITORING,
     NODE_TYPES,
     TAG_CLUSTER,
     TAG_OF_TYPE,
+    TAG_OURS,
     TAG_QUEUE,
     TAG_TYPE,
     Node,
-    some,
 )
 
 
@@ -33,8 +35,6 @@ def _server_patterns(patterns: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Query:
-    """One question."""
-
     regions: tuple[str, ...]
     clusters: tuple[str, ...] = ("*",)
     node_types: tuple[str, ...] = NODE_TYPES
@@ -53,14 +53,12 @@ class Query:
 
     @property
     def told(self) -> str:
-        """The clusters, for a message."""
         if "*" in self.clusters:
             return "all clusters"
         return f"cluster{'s' if len(self.clusters) > 1 else ''} {some(self.clusters)}"
 
     @property
     def wanted(self) -> str:
-        """What a node has to be, for a message."""
         parts = [" or ".join(self.states), f"a {' or '.join(self.node_types)} node"]
         if self.queues:
             parts.append(f"of queue {' or '.join(self.queues)} (compute nodes)")
@@ -68,24 +66,32 @@ class Query:
             parts.append("let through by filters")
         return ", ".join(parts)
 
-    def ec2_filters(self) -> list[dict[str, Any]]:
-        """Return the filters of the EC2 call."""
-        types = [kind for kind in NODE_TYPES if kind in self.node_types or (self.heads and kind == "head")]
-        filters = [
-            {"Name": f"tag:{TAG_CLUSTER}", "Values": _server_patterns(self.clusters)},
-            {"Name": "instance-state-name", "Values": list(self.states)},
-        ]
+    @property
+    def of_clusters(self) -> list[str]:
+        """The types of nodes of clusters that are asked for."""
+        wanted = [kind for kind in NODE_TYPES if kind in self.node_types]
+        return [kind for kind in NODE_TYPES if kind in wanted or (self.heads and wanted and kind == "head")]
+
+    def questions(self) -> list[list[dict[str, Any]]]:
+        """Return the filters of each call: one for the nodes of clusters, one for monitoring instances."""
+        asked = [self._of_clusters()] if self.of_clusters else []
+        asked += [[{"Name": f"tag:{TAG_OURS}", "Values": [MONITORING]}]] if MONITORING in self.node_types else []
+        more = [{"Name": "instance-state-name", "Values": list(self.states)}]
+        for name, values in self.filters.items():
+            several = values if isinstance(values, (list, tuple)) else [values]
+            more.append({"Name": str(name), "Values": [str(value) for value in several]})
+        return [filters + more for filters in asked]
+
+    def _of_clusters(self) -> list[dict[str, Any]]:
+        types = self.of_clusters
+        filters = [{"Name": f"tag:{TAG_CLUSTER}", "Values": _server_patterns(self.clusters)}]
         if len(types) < len(NODE_TYPES):
             filters.append({"Name": f"tag:{TAG_TYPE}", "Values": [TAG_OF_TYPE[kind] for kind in types]})
         if self.queues and types == ["compute"]:
             filters.append({"Name": f"tag:{TAG_QUEUE}", "Values": _server_patterns(self.queues)})
-        for name, values in self.filters.items():
-            several = values if isinstance(values, (list, tuple)) else [values]
-            filters.append({"Name": str(name), "Values": [str(value) for value in several]})
         return filters
 
     def lists(self, node: Node) -> bool:
-        """Tell whether a node is listed."""
         if node["node_type"] not in self.node_types:
             return False
         return node["node_type"] != "compute" or not self.queues or matches(node["queue"], self.queues)
