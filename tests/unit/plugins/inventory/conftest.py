@@ -230,7 +230,7 @@ class Maker:
         number: int, kind: str = "Compute", cluster: str = "alpha", region: str = "us-east-1", **changes: Any
     ) -> Any:
         """Return a node, as the plugin reads it from an instance; what `changes` names is put over it."""
-        from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import Reader
+        from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.nodes import Reader
 
         node = Reader(region).node(make_instance(number, kind, cluster, tags=changes.pop("tags", {})))
         assert node is not None

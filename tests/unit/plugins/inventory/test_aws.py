@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_aws import Cloud, Found
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import InventoryError
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_query import Query
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.cloud import Cloud, Found
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.query import Query
 
 ONE = ("us-east-1",)
 
@@ -26,7 +26,7 @@ def ids(found: Found) -> list[str]:
 
 
 def refused(cloud: Any, **query: Any) -> str:
-    with pytest.raises(InventoryError) as caught:
+    with pytest.raises(Problem) as caught:
         find(cloud, **query)
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -170,7 +170,7 @@ def test_answers_that_are_errors(aws: Any, make: Any, code: str, message: str) -
     ],
 )
 def test_calls_that_fail_here(aws: Any, failure: Exception, message: str) -> None:
-    with pytest.raises(InventoryError, match=message):
+    with pytest.raises(Problem, match=message):
         find(aws(us_east_1=failure))
 
 

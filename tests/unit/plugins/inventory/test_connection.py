@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _inventory_connection as connection
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import InventoryError
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory import connection
 
 HEAD = {"public_ip": "192.0.2.7"}
 
@@ -57,7 +57,7 @@ def test_one_cluster_name_in_two_regions(make: Any) -> None:
 
 
 def test_ssm_needs_a_bucket() -> None:
-    with pytest.raises(InventoryError, match="connection: ssm needs bucket"):
+    with pytest.raises(Problem, match="connection: ssm needs bucket"):
         connection.Connection("ssm").check()
     connection.Connection("ssm", bucket="files").check()
     connection.Connection("ssh").check()

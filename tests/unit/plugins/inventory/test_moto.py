@@ -5,18 +5,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
-from ansible.utils.collection_loader import AnsibleCollectionConfig
+from ansible.errors import AnsibleParserError
 
-server = pytest.importorskip("moto.server")
+pytestmark = pytest.mark.once
 
 KEYS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
 NODES = {
@@ -27,10 +24,15 @@ NODES = {
         ("beta", "HeadNode", 1),
     ],
     "eu-west-1": [("gamma", "HeadNode", 1), ("gamma", "Compute", 1), ("", "", 2)],
+    "ap-south-1": [("delta", "HeadNode", 1), ("", "monitoring", 1)],
+    "us-west-2": [("eyes", "monitoring", 1)],
 }
 
 
 def tags_of(cluster: str, kind: str) -> dict[str, str]:
+    if kind == "monitoring":
+        tags = {"node-type": kind, "name": cluster, "os": "ubuntu2404"}
+        return {f"pcluster-postboot:{key}": value for key, value in tags.items() if value}
     if not cluster:
         return {"Name": "no node"}
     tags = {
@@ -46,13 +48,9 @@ def tags_of(cluster: str, kind: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    moto = server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    moto.start()
-    host, port = moto.get_host_and_port()
-    url = f"http://{host}:{port}"
+def endpoint(moto: str) -> str:
     for region, wanted in NODES.items():
-        ec2 = boto3.client("ec2", region_name=region, endpoint_url=url, **KEYS)
+        ec2 = boto3.client("ec2", region_name=region, endpoint_url=moto, **KEYS)
         for cluster, kind, count in wanted:
             tags = [{"Key": key, "Value": value} for key, value in tags_of(cluster, kind).items()]
             for _ in range(count):  # one by one, because moto counts reservations, not instances, to a page
@@ -63,8 +61,7 @@ def endpoint() -> Iterator[str]:
                     InstanceType="g5g.xlarge" if kind == "Compute" else "m7g.large",
                     TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
                 )
-    yield url
-    moto.stop()
+    return moto
 
 
 @pytest.fixture
@@ -76,18 +73,18 @@ def environment(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("environment")
 def test_pages_regions_and_clusters(listing: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    from ansible_collections.pcluster.postboot.plugins.plugin_utils import _inventory_aws, _inventory_xml
+    from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory import cloud, xml
 
     read: list[int] = []
-    read_instances = _inventory_xml.read_instances
+    read_instances = xml.read_instances
 
     def count(body: bytes) -> Any:
         found = read_instances(body)
         read.append(len(found[0]))
         return found
 
-    monkeypatch.setattr(_inventory_xml, "read_instances", count)
-    monkeypatch.setattr(_inventory_aws, "PAGE_SIZE", 5)
+    monkeypatch.setattr(xml, "read_instances", count)
+    monkeypatch.setattr(cloud, "PAGE_SIZE", 5)
     found = listing(regions=["us-east-1", "eu-west-1"], clusters=["alpha", "g*"])
     assert len(found.group("pcluster_cluster_alpha")) == 10
     assert len(found.group("pcluster_cluster_gamma")) == 2
@@ -106,22 +103,51 @@ def test_pages_regions_and_clusters(listing: Callable[..., Any], monkeypatch: py
 
 @pytest.mark.usefixtures("environment")
 def test_without_the_quick_reader(listing: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    from ansible_collections.pcluster.postboot.plugins.plugin_utils import _inventory_xml
+    from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory import xml
 
     def everything() -> Any:
         found = listing(clusters=["alpha"], tags=["*"])
         return {host: found.variables(host) for host in found.hosts}
 
     quick = everything()
-    monkeypatch.setattr(_inventory_xml, "register", lambda client: None)
+    monkeypatch.setattr(xml, "register", lambda client: None)
     assert everything() == quick
     assert len(quick) == 10
 
 
 @pytest.mark.usefixtures("environment")
-def test_all_regions(listing: Callable[..., Any]) -> None:
+def test_all_regions(listing: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend
+
+    few = [region for region in RegionsAndZonesBackend.regions if region.name in (*NODES, "sa-east-1")]
+    monkeypatch.setattr(RegionsAndZonesBackend, "regions", few)
     found = listing(regions=["all"], clusters=["*"], node_types=["head"])
-    assert found.hosts == ["alpha-head", "beta-head", "gamma-head"]
+    assert found.hosts == ["alpha-head", "beta-head", "delta-head", "gamma-head"]
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_monitoring_instance_is_listed_where_it_is_asked_for(listing: Callable[..., Any]) -> None:
+    everything = ["head", "login", "compute", "monitoring"]
+    assert listing(regions=["ap-south-1"]).hosts == ["delta-head"]
+    for options in ({"node_types": everything}, {"node_types": everything, "clusters": ["delta"]}):
+        found = listing(regions=["ap-south-1"], connection="ssh_via_head", address="private", **options)
+        assert (found.hosts, found.warnings) == (["delta-head", "monitoring"], [])
+        assert found.group("pcluster_monitoring") == ["monitoring"]
+        assert sorted(found.group("pcluster")) == found.hosts
+    variables = found.variables("monitoring")
+    assert (variables["pcluster_node_type"], variables["pcluster_cluster"]) == ("monitoring", "monitoring")
+    assert (variables["ansible_user"], variables["ansible_host"]) == ("ubuntu", variables["pcluster_private_ip"])
+    assert variables.get("ansible_ssh_common_args", "") == ""  # no head node is in between
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_monitoring_instance_needs_no_cluster(listing: Callable[..., Any]) -> None:
+    found = listing(regions=["us-west-2"], node_types=["monitoring"], slurm_names=True)
+    assert (found.hosts, found.warnings) == (["eyes"], [])
+    assert found.group("pcluster_cluster_eyes") == ["eyes"]
+    line = "there is no instance with the tag pcluster-postboot:node-type=monitoring"
+    with pytest.raises(AnsibleParserError, match=line):
+        listing(regions=["eu-west-1"], node_types=["monitoring"])
 
 
 @pytest.mark.usefixtures("environment")
@@ -144,9 +170,7 @@ def test_slurm_names(listing: Callable[..., Any], endpoint: str) -> None:
 @pytest.mark.usefixtures("environment")
 def test_ssm_that_fails_is_said(listing: Callable[..., Any]) -> None:
     """moto has no DescribeInstanceInformation and answers 500, which is as good as a service that is down."""
-    from ansible.errors import AnsibleParserError
-
-    from ansible_collections.pcluster.postboot.plugins.plugin_utils import _inventory_session as session
+    from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import session
 
     original = session.Credentials.client
     impatient = session.Config(retries={"total_max_attempts": 1})
@@ -162,19 +186,20 @@ def test_ssm_that_fails_is_said(listing: Callable[..., Any]) -> None:
             listing(clusters=["alpha"], ssm_online=True)
 
 
-def run_inventory(tmp_path: Path, config: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    (tmp_path / "my.pcluster.yml").write_text(f"plugin: pcluster.postboot.pcluster\n{config}")
-    finder = AnsibleCollectionConfig.collection_paths
-    environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": os.pathsep.join(map(str, finder)), "HOME": str(tmp_path)}
-    environment["ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED"] = "true"
-    program = Path(sys.executable).parent / "ansible-inventory"
-    command = [sys.executable, str(program), "-i", "my.pcluster.yml", *arguments]
-    return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+@pytest.fixture
+def run_inventory(environment: None, ansible: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """run_inventory(options, *arguments) lets ansible-inventory read a configuration with these options."""
+
+    def run(options: str, *arguments: str) -> Any:
+        (tmp_path / "my.pcluster.yml").write_text(f"plugin: pcluster.postboot.pcluster\n{options}")
+        settings = {"HOME": str(tmp_path), "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true"}
+        return ansible("inventory", "-i", "my.pcluster.yml", *arguments, cwd=tmp_path, **settings)
+
+    return run
 
 
-@pytest.mark.usefixtures("environment")
-def test_ansible_inventory(tmp_path: Path) -> None:
-    ran = run_inventory(tmp_path, "regions: [us-east-1, eu-west-1]\ntags: [Note]\n", "--list", "--export")
+def test_ansible_inventory(run_inventory: Callable[..., Any]) -> None:
+    ran = run_inventory("regions: [us-east-1, eu-west-1]\ntags: [Note]\n", "--list", "--export")
     assert ran.returncode == 0, ran.stderr
     assert "EVALUATED" not in ran.stdout + ran.stderr
     found = json.loads(ran.stdout)
@@ -183,9 +208,8 @@ def test_ansible_inventory(tmp_path: Path) -> None:
     assert set(found["pcluster"]["children"]) >= {"pcluster_head", "pcluster_login", "pcluster_compute"}
 
 
-@pytest.mark.usefixtures("environment")
-def test_ansible_inventory_says_what_is_wrong(tmp_path: Path) -> None:
-    ran = run_inventory(tmp_path, "regions: [us-east-1]\nclusters: [alfa]\n", "--list")
+def test_ansible_inventory_says_what_is_wrong(run_inventory: Callable[..., Any]) -> None:
+    ran = run_inventory("regions: [us-east-1]\nclusters: [alfa]\n", "--list")
     assert ran.returncode != 0
     said = " ".join(ran.stderr.split())
     assert "us-east-1: there is no cluster alfa; the clusters there are alpha, beta" in said

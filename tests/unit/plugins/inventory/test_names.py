@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _inventory_names as names
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import InventoryError
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory import names
 
 
 def named(nodes: list[Any], *hostnames: Any, taken: Any = ()) -> list[str]:
@@ -108,7 +108,7 @@ def test_hostnames(make: Any, hostnames: list[Any], name: str) -> None:
     ],
 )
 def test_mistakes_in_hostnames(entry: Any, message: str) -> None:
-    with pytest.raises(InventoryError, match=f"hostnames: .*{message}"):
+    with pytest.raises(Problem, match=f"hostnames: .*{message}"):
         names.host_name_rules([entry])
 
 

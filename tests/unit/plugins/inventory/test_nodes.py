@@ -9,7 +9,9 @@ from typing import Any, Callable
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _inventory_nodes as nodes
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import errors
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory import nodes
 
 
 def read(instance: dict[str, Any]) -> tuple[Any, list[str]]:
@@ -215,7 +217,7 @@ def test_tags_that_a_node_cannot_read_are_said(node_tree: Callable[[str], Path],
 
 
 def test_elsewhere_is_no_node(tmp_path: Path) -> None:
-    with pytest.raises(nodes.InventoryError, match=r"cfnconfig is not there.*use 'source: ec2'"):
+    with pytest.raises(Problem, match=r"cfnconfig is not there.*use 'source: ec2'"):
         nodes.local_node(str(tmp_path))
 
 
@@ -223,10 +225,10 @@ def test_node_without_cluster(node_tree: Callable[[str], Path]) -> None:
     root = node_tree("head-ubuntu2404")
     (root / "etc/parallelcluster/cfnconfig").write_text("cfn_node_type=HeadNode\n")
     (root / "etc/chef/dna.json").write_text("{}")
-    with pytest.raises(nodes.InventoryError, match="names no cluster"):
+    with pytest.raises(Problem, match="names no cluster"):
         nodes.local_node(str(root))
 
 
 def test_some() -> None:
-    assert nodes.some("ab") == "a, b"
-    assert nodes.some("abcdefg", 3) == "a, b, c and 4 more"
+    assert errors.some("ab") == "a, b"
+    assert errors.some("abcdefg", 3) == "a, b, c and 4 more"

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from ansible.errors import AnsibleError, AnsibleParserError
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _bundle_inventory
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish import inventory
 
 Make = Callable[..., Any]
 EVIL = "{{ lookup('ansible.builtin.pipe', 'printf EVALU%s ATED') }}"
@@ -349,15 +349,15 @@ def test_file_names(tmp_path: Path, name: str, taken: bool) -> None:
 # The cache
 
 
-def test_cache(aws: Any, make: Any, listing: Make, tmp_path: Path) -> None:
+@pytest.fixture
+def cache(tmp_path: Path) -> dict[str, Any]:
+    """Options by which answers are kept in a folder."""
+    return {"cache": True, "cache_plugin": "jsonfile", "cache_connection": str(tmp_path / "cache")}
+
+
+def test_cache(aws: Any, make: Any, listing: Make, cache: dict[str, Any]) -> None:
     cloud = aws([*make.cluster(), make.instance(99, tags={"parallelcluster:attributes": "?"})])
-    options: dict[str, Any] = {
-        "cache": True,
-        "cache_plugin": "jsonfile",
-        "cache_connection": str(tmp_path / "cache"),
-        "connection": "ssh_via_head",
-        "node_types": ["compute"],
-    }
+    options = {**cache, "connection": "ssh_via_head", "node_types": ["compute"]}
     first = listing(cloud, **options)
     asked = len(cloud.calls)
 
@@ -378,36 +378,27 @@ def test_cache(aws: Any, make: Any, listing: Make, tmp_path: Path) -> None:
     assert len(cloud.calls) == asked + 2
 
 
-def test_cache_is_refreshed(aws: Any, make: Any, listing: Make, tmp_path: Path) -> None:
+def test_cache_is_refreshed(aws: Any, make: Any, listing: Make, cache: dict[str, Any]) -> None:
     cloud = aws(make.cluster())
-    options = {"cache": True, "cache_plugin": "jsonfile", "cache_connection": str(tmp_path / "cache")}
-    listing(cloud, **options)
+    listing(cloud, **cache)
     cloud.instances["us-east-1"] = make.cluster(nodes=5)
-    assert len(listing(cloud, **options).hosts) == 4
-    assert len(listing(cloud, refresh=True, **options).hosts) == 7
-    assert len(listing(cloud, **options).hosts) == 7
+    assert len(listing(cloud, **cache).hosts) == 4
+    assert len(listing(cloud, refresh=True, **cache).hosts) == 7
+    assert len(listing(cloud, **cache).hosts) == 7
 
 
-def test_cache_keeps_no_secrets(aws: Any, make: Any, listing: Make, tmp_path: Path) -> None:
-    listing(
-        aws(make.cluster()),
-        cache=True,
-        cache_plugin="jsonfile",
-        cache_connection=str(tmp_path / "cache"),
-        access_key="KEY",
-        secret_key="hush-hush",
-        session_token="hush-token",
-    )
+def test_cache_keeps_no_secrets(aws: Any, make: Any, listing: Make, cache: dict[str, Any], tmp_path: Path) -> None:
+    secrets = {"access_key": "KEY", "secret_key": "hush-hush", "session_token": "hush-token"}
+    listing(aws(make.cluster()), **cache, **secrets)
     (file,) = (tmp_path / "cache").iterdir()
     assert "alpha" in file.read_text()
     assert "hush" not in file.read_text()
 
 
-def test_cached_tags_are_never_templates(aws: Any, make: Any, listing: Make, tmp_path: Path) -> None:
+def test_cached_tags_are_never_templates(aws: Any, make: Any, listing: Make, cache: dict[str, Any]) -> None:
     cloud = aws([make.instance(1, tags={"Note": EVIL})])
-    options = {"cache": True, "cache_plugin": "jsonfile", "cache_connection": str(tmp_path / "cache"), "tags": ["Note"]}
-    listing(cloud, **options)
-    found = listing(cloud, **options)
+    listing(cloud, **cache, tags=["Note"])
+    found = listing(cloud, **cache, tags=["Note"])
     assert len(cloud.calls) == 1
     assert template(found.variables("alpha-gpu-p5-00000001"), "{{ pcluster_tags.Note }}") == EVIL
 
@@ -555,7 +546,7 @@ def test_own_groups_are_the_same_by_push_and_on_the_node(
     }
     options = {"Placement": {"AvailabilityZone": "us-east-2a"}, **instance, "tags": {**of_all, **instance["tags"]}}
     pushed = listing(aws(us_east_2=[make.instance(1, **options)]), regions=["us-east-2"], **OWN)
-    bundled = _bundle_inventory.read([str(tmp_path / "pcluster.yml")], None, CONFIG)
+    bundled = inventory.read([str(tmp_path / "pcluster.yml")], None, CONFIG)
     assert bundled.warnings == []
     root = node_tree(tree)
     shared = "shared_login_nodes" if "login" in tree else "shared"

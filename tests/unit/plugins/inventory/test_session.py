@@ -4,76 +4,65 @@
 
 from __future__ import annotations
 
-import threading
+import re
+import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _inventory_session as session
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_aws import describe_instances
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import InventoryError
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import session
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.cloud import describe_instances
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
-EMPTY = b"<DescribeInstancesResponse><reservationSet/></DescribeInstancesResponse>"
+EMPTY = "<DescribeInstancesResponse><reservationSet/></DescribeInstancesResponse>"
 REGIONS = (
-    b"<DescribeRegionsResponse><regionInfo><item><regionName>us-east-1</regionName></item>"
-    b"<item><regionName>eu-west-1</regionName></item></regionInfo></DescribeRegionsResponse>"
+    "<DescribeRegionsResponse><regionInfo><item><regionName>us-east-1</regionName></item>"
+    "<item><regionName>eu-west-1</regionName></item></regionInfo></DescribeRegionsResponse>"
 )
 KEYS = {"access_key": "KEY", "secret_key": "secret"}
 
 
-def failure(code: str) -> bytes:
-    return f"<Response><Errors><Error><Code>{code}</Code><Message>no</Message></Error></Errors></Response>".encode()
+def failure(code: str) -> str:
+    return f"<Response><Errors><Error><Code>{code}</Code><Message>no</Message></Error></Errors></Response>"
 
 
-def role(key: str = "ROLE-KEY", seconds: float = 3600) -> bytes:
+def role(key: str = "ROLE-KEY", seconds: float = 3600) -> str:
     """What STS answers; its keys last an hour unless more is asked for."""
     end = datetime.now(timezone.utc) + timedelta(seconds=seconds)
     return (
         f"<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>{key}</AccessKeyId><SecretAccessKey>s"
         f"</SecretAccessKey><SessionToken>t</SessionToken><Expiration>{end:%Y-%m-%dT%H:%M:%SZ}</Expiration></Credentials>"
         "</AssumeRoleResult></AssumeRoleResponse>"
-    ).encode()
+    )
 
 
 class Endpoint:
     """An endpoint on loopback that gives the answers that it is told, and keeps the requests."""
 
     def __init__(self) -> None:
-        self.answers: list[tuple[int, bytes]] = []
+        self.url = ""
+        self.answers: list[tuple[int, str]] = []
         self.requests: list[tuple[str, str]] = []
-        endpoint = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-                endpoint.requests.append((body, self.headers.get("Authorization", "")))
-                status, answer = endpoint.answers.pop(0)
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Say nothing."""
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
 
 @pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
     found = Endpoint()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", found.url)
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
+
+    class Handler(lab.Pages):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            found.requests.append((body, self.headers.get("Authorization", "")))
+            self.say(*found.answers.pop(0))
+
+    with lab.serving(Handler) as found.url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", found.url)
+        monkeypatch.setattr(time, "sleep", lambda seconds: None)
+        yield found
 
 
 def test_throttled_calls_are_repeated(endpoint: Endpoint) -> None:
@@ -88,6 +77,7 @@ def test_ssm_is_the_most_patient() -> None:
     make = session.client_maker(session.Credentials(**KEYS), "us-east-1")
     assert make("ssm", "us-east-1").meta.config.retries == {"mode": "adaptive", "total_max_attempts": 11}
     assert make("ec2", "us-east-1").meta.config.retries == {"mode": "standard", "total_max_attempts": 7}
+    assert make("ec2", "us-east-1") is make("ec2", "us-east-1") is not make("ec2", "eu-west-1")
 
 
 def test_keys_are_used(endpoint: Endpoint) -> None:
@@ -133,12 +123,10 @@ def test_role_is_assumed_again_before_its_keys_end(endpoint: Endpoint) -> None:
 
 def test_role_is_refused(endpoint: Endpoint) -> None:
     endpoint.answers = [
-        (403, b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>no</Message></Error></ErrorResponse>")
+        (403, "<ErrorResponse><Error><Code>AccessDenied</Code><Message>no</Message></Error></ErrorResponse>")
     ]
     credentials = session.Credentials(**KEYS, assume_role_arn="arn:aws:iam::123456789012:role/reader")
-    with pytest.raises(
-        InventoryError, match=r"role arn:.*reader: sts:AssumeRole is not allowed; give the caller the perm"
-    ):
+    with pytest.raises(Problem, match=r"role arn:.*reader: sts:AssumeRole is not allowed; give the caller the perm"):
         session.client_maker(credentials, "us-east-1")
 
 
@@ -162,36 +150,36 @@ def test_all_regions(endpoint: Endpoint) -> None:
 
 def test_all_regions_are_refused(endpoint: Endpoint) -> None:
     endpoint.answers = [(403, failure("UnauthorizedOperation"))]
-    with pytest.raises(InventoryError, match="eu-west-1, regions: all: ec2:DescribeRegions is not allowed"):
+    with pytest.raises(Problem, match="eu-west-1, regions: all: ec2:DescribeRegions is not allowed"):
         session.regions_of(session.Credentials(**KEYS), ["eu-west-1", "all"])
 
 
 def test_no_region() -> None:
-    with pytest.raises(InventoryError, match="regions is empty"):
+    with pytest.raises(Problem, match="regions is empty"):
         session.regions_of(session.Credentials(), [])
 
 
 @pytest.mark.parametrize("key", ["access_key", "secret_key", "session_token"])
 def test_profile_and_keys_exclude_each_other(key: str) -> None:
-    with pytest.raises(InventoryError, match=r"profile and access keys .* exclude each other"):
+    with pytest.raises(Problem, match=r"profile and access keys .* exclude each other"):
         session.Credentials(profile="work", **{key: "x"}).session("us-east-1")
 
 
 def test_unknown_profile() -> None:
-    with pytest.raises(InventoryError, match=r"no AWS session: The config profile .nobody. could not be found"):
+    with pytest.raises(Problem, match=r"no AWS session: The config profile .nobody. could not be found"):
         session.Credentials(profile="nobody").session("us-east-1")
-    with pytest.raises(InventoryError, match="check profile"):
+    with pytest.raises(Problem, match="check profile"):
         session.regions_of(session.Credentials(profile="nobody"), [])
 
 
 @pytest.mark.parametrize("key", ["access_key", "secret_key"])
 def test_half_a_key(key: str) -> None:
-    with pytest.raises(InventoryError, match=r"access_key and secret_key .* go together"):
+    with pytest.raises(Problem, match=r"access_key and secret_key .* go together"):
         session.Credentials(**{key: "x"}).session("us-east-1")
 
 
 def test_region_that_is_none() -> None:
-    with pytest.raises(InventoryError, match=r"us east: no client for ec2: .*check the name of the region"):
+    with pytest.raises(Problem, match=r"us east: no client for ec2: .*check the name of the region"):
         session.client_maker(session.Credentials(**KEYS), "us-east-1")("ec2", "us east")
 
 
@@ -201,5 +189,5 @@ def test_without_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda: session.regions_of(session.Credentials(), []),
         lambda: session.Credentials().session("us-east-1"),
     ):
-        with pytest.raises(InventoryError, match="needs boto3 where Ansible runs"):
+        with pytest.raises(Problem, match=f"{re.escape(sys.executable)} -m pip install boto3"):
             call()

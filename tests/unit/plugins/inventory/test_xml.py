@@ -11,9 +11,9 @@ import boto3
 import pytest
 from botocore.awsrequest import AWSResponse
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _inventory_aws as aws
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _inventory_xml as xml
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory_nodes import Reader
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory import cloud as aws
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory import xml
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.nodes import Reader
 
 # As EC2 writes it: indented, with a network card that has elements of the same names as the instance.
 INSTANCE = """
