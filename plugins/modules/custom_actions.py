@@ -6,81 +6,77 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: custom_actions
 short_description: Print what a cluster's configuration needs so that its nodes run a bundle
-version_added: 0.1.0
 description:
-  - The playbook C(publish) uses it. It prints C(CustomActions) and C(Iam) of the head node, of each login pool and of
-    each queue, as ParallelCluster's schema has them.
-  - Of a configuration that is there only these parts are printed. Scripts that are there stay, in a C(Sequence); an
-    older bundle is replaced, with the options that it has, but for C(OnNodeConfigured) of the head node and of login
-    pools, which an update of a cluster may not change.
-  - It fails where nodes could write to O(base), because every node runs the C(bootstrap.sh) that lies there as root.
-    What a role or a policy of the user's own allows it cannot see, and says so.
+  - The action plugin works on the controller. It prints C(CustomActions) and C(Iam) of the head node, of each login
+    pool and of each queue.
+  - Scripts in O(config) stay, in a C(Sequence). An older bundle is replaced and keeps its options. C(OnNodeConfigured)
+    of an existing head node or login pool stays, because an update of a cluster may not change it.
+  - Fails if nodes may write to O(base), because every node runs the C(bootstrap.sh) there as root.
 options:
   base:
     description: Where bundles are published, as C(s3://<bucket>/<prefix>).
     type: str
     required: true
   id:
-    description: The bundle's name. Without one the options and the configuration are looked at, and nothing is printed.
+    description: Name of the bundle. Empty checks the options and the configuration, and prints nothing.
     type: str
     default: ""
   sha256:
-    description: The hash of its archive.
+    description: Hash of the bundle's archive.
     type: str
     default: ""
   account:
-    description: The number of the AWS account, for the policy that login nodes need.
+    description: Number of the AWS account, for the login nodes' policy.
     type: str
     default: ""
   partition:
-    description: Its part of AWS.
+    description: AWS partition.
     type: str
     default: aws
   caller:
-    description:
-      - The ARN of who publishes, as STS tells it. With it, a policy is printed that lets nobody else write to O(base).
+    description: ARN of the publisher, for a policy by which nobody else may write to O(base).
     type: str
     default: ""
+  bucket_policy:
+    description:
+      - The policy that the bucket of O(base) has, as JSON; empty is none. A policy that keeps others from writing stays
+        as it is, and of another one the printed policy keeps what it says.
+      - Without this option the printed policy takes the place of whatever the bucket has.
+    type: str
   config:
-    description: The configuration of a cluster. By default there is one pool and one queue without a name.
+    description: Configuration of a cluster. The default has one login pool and one queue, without names.
     type: path
   policies:
-    description: ARNs of further policies that every node gets.
+    description: ARNs of further policies for all nodes.
     type: list
     elements: str
     default: []
   login_policy:
-    description: The ARN of the policy that lets login nodes read bundles; by default one that somebody has to make.
+    description: ARN of the policy by which login nodes read bundles. The default is a policy to be made.
     type: str
     default: ""
   trusted_writers:
-    description:
-      - The nodes that may write to O(base) nevertheless, as they are called in the error, V(HeadNode),
-        C(login pool <name>) or C(queue <name>). Who is root on one of these, or on a queue's nodes can start a job,
-        can become root on every node.
+    description: Nodes that may write to O(base), as the error names them, V(HeadNode), C(login pool <name>) or C(queue
+      <name>). Root on such a node can become root on every node.
     type: list
     elements: str
     default: []
   mode:
-    description: What C(bootstrap.sh) takes a node for.
+    description: The option C(--mode) of C(bootstrap.sh).
     type: str
     choices: [auto, gpu, cpu, none]
   budget:
-    description: How many seconds it may take.
+    description: Seconds that C(bootstrap.sh) may take.
     type: int
   python:
-    description: The Python that it uses.
+    description: Python that C(bootstrap.sh) uses.
     type: str
   defer:
-    description: Whether it leaves long work for after the boot.
+    description: Whether C(bootstrap.sh) leaves long work for after the boot.
     type: bool
-extends_documentation_fragment:
-  - pcluster.postboot.attributes.looks
-author:
-  - The pcluster.postboot contributors (@pcluster)
+extends_documentation_fragment: [pcluster.postboot.attributes.looks, pcluster.postboot.attributes.internal]
 """
 
 EXAMPLES = r"""
@@ -95,7 +91,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 text:
-  description: What was printed; empty without O(id).
+  description: The printed configuration; empty without O(id).
   type: str
   returned: success
 """

@@ -11,15 +11,16 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import yaml
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _bundle_rights as rights
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish import rights
 
 CONFIGURED, UPDATED = "OnNodeConfigured", "OnNodeUpdated"
 SCRIPT, ARCHIVE = "bootstrap.sh", "pcluster-postboot.tar.gz"
@@ -41,19 +42,14 @@ _EXAMPLE = {
 _Named = tuple[str, dict[str, Any]]
 
 
-class ConfigError(Problem):
-    """What is wrong with the cluster's configuration, on one line."""
-
-
 class Release(NamedTuple):
-    """A published bundle."""
-
     base: str  # s3://bucket/prefix
     name: str
     sha256: str
     account: str = ""
     partition: str = "aws"
     caller: str = ""  # the ARN of who publishes
+    bucket_policy: str | None = None  # as S3 tells it; empty where there is none, None where that is unknown
 
     @property
     def bucket(self) -> str:
@@ -94,14 +90,11 @@ class Release(NamedTuple):
         return f"ansible-playbook -i <inventory> pcluster.postboot.fleet {variables}"
 
     def action(self, options: Mapping[str, str]) -> dict[str, Any]:
-        """Return the script and its arguments."""
         pairs = {"--bundle": f"{self.where}/{ARCHIVE}", "--sha256": self.sha256, **options}
         return {"Script": f"{self.where}/{SCRIPT}", "Args": [word for pair in pairs.items() for word in pair]}
 
 
 class Wanted(NamedTuple):
-    """What else is asked for."""
-
     options: dict[str, str]  # of bootstrap.sh
     policies: list[str]  # further policies of every node
     login_policy: str = ""
@@ -109,17 +102,16 @@ class Wanted(NamedTuple):
 
 
 def read(path: str) -> dict[str, Any]:
-    """Return a cluster's configuration."""
     try:
         with open(path, encoding="utf-8") as stream:
             found = yaml.safe_load(stream)
     except OSError as error:
-        raise ConfigError(f"publish_config: {error}") from error
+        raise Problem(f"publish_config: {os.path.abspath(path)}: {error.strerror}; needed: a cluster's YAML") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"publish_config: {path} is no YAML: {error}") from error
+        raise Problem(f"publish_config: {path} is no YAML: {error}") from error
     config: dict[str, Any] = found if isinstance(found, dict) else {}
     if not config.get("HeadNode") or not (config.get("Scheduling") or {}).get("SlurmQueues"):
-        raise ConfigError(f"publish_config: {path} lacks HeadNode or Scheduling/SlurmQueues; needed: a cluster's YAML")
+        raise Problem(f"publish_config: {path} lacks HeadNode or Scheduling/SlurmQueues; needed: a cluster's YAML")
     return config
 
 
@@ -134,71 +126,87 @@ def options(given: Mapping[str, Any]) -> dict[str, str]:
         if pattern is _YES_NO:
             word = {"true": "yes", "false": "no"}.get(word.lower(), word.lower())
         if not pattern.fullmatch(word):
-            raise ConfigError(f"publish_{name} is {word or 'empty'}; needed: {needed}")
+            raise Problem(f"publish_{name} is {word or 'empty'}; needed: {needed}")
         found[f"--{name}"] = word
     return found
 
 
-def sections(release: Release, wanted: Wanted, config: Mapping[str, Any] | None = None) -> tuple[Any, list[str]]:
-    """Return the parts of a cluster's configuration that change, and what to know about them."""
-    given = copy.deepcopy(dict(_EXAMPLE if config is None else config))
-    notes: list[str] = []
-    new: list[str] = []
-    held: list[str] = []
+class _Parts:
+    """Makes the parts of a configuration, one node at a time, and notes what to know about them."""
 
-    def part(where: str, node: Any, events: tuple[str, ...], allow: Callable[..., None]) -> dict[str, Any]:
-        actions = dict(node.get("CustomActions") or {})
-        for event in events:
-            if event == CONFIGURED and UPDATED in events and _ours(actions.get(event)):
-                notes.append(f"{where}: {event} stays as it is, because an update of the cluster may not change it")
-            else:
-                if event == CONFIGURED and UPDATED in events and config is not None:
-                    new.append(where)
-                if any(_is_ours(script) and _GONE in script["Args"] for script in _scripts(actions.get(event))):
-                    held.append(f"{where}/{event}")
-                actions[event] = merge(actions.get(event), release.action(wanted.options))
-        found = {"Name": node["Name"]} if "Name" in node else {}
+    def __init__(self, release: Release, wanted: Wanted, exists: bool) -> None:
+        self.release, self.wanted, self.exists = release, wanted, exists
+        self.notes: list[str] = []
+        self.new: list[str] = []  # nodes without a bundle
+        self.held: list[str] = []  # actions with the option that is gone
+
+    def part(self, named: _Named, events: tuple[str, ...]) -> dict[str, Any]:
+        where, node = named
+        actions, found = self._actions(where, node, events), {"Name": node["Name"]} if "Name" in node else {}
         iam = dict(node.get("Iam") or {})
         own = next((name for name in ("InstanceRole", "InstanceProfile") if name in iam), "")
         if own:
-            notes.append(
-                f"{where} has an {own} of its own, which must allow s3:GetObject on {release.resource}, and no writing "
-                "there: publish cannot see what it allows"
+            self.notes.append(
+                f"{where} has an {own} of its own, which must allow s3:GetObject on {self.release.resource}, and no "
+                "writing there: publish cannot see what it allows"
             )
         else:
-            allow(where, node, iam)
-            _add_policies(iam, wanted.policies)
+            if where.startswith("login pool "):  # which has no S3Access
+                self._allow_by_policy(where, node, iam)
+            else:
+                self._allow_by_access(iam)
+            _add_policies(iam, self.wanted.policies)
         return {**found, "CustomActions": actions, "Iam": iam}
 
-    def by_access(_where: str, _node: Any, iam: dict[str, Any]) -> None:
-        access = iam["S3Access"] = list(iam.get("S3Access") or [])
-        if not any(_covers(entry, release) for entry in access):
-            access.append({"BucketName": release.bucket, "KeyName": release.objects})
+    def _actions(self, where: str, node: Mapping[str, Any], events: tuple[str, ...]) -> dict[str, Any]:
+        actions = dict(node.get("CustomActions") or {})
+        for event in events:
+            fixed = event == CONFIGURED and UPDATED in events
+            if fixed and _ours(actions.get(event)):
+                self.notes.append(
+                    f"{where}: {event} stays as it is, because an update of the cluster may not change it"
+                )
+                continue
+            self.new += [where] if fixed and self.exists else []
+            if any(_is_ours(script) and _GONE in script["Args"] for script in _scripts(actions.get(event))):
+                self.held.append(f"{where}/{event}")
+            actions[event] = merge(actions.get(event), self.release.action(self.wanted.options))
+        return actions
 
-    def by_policy(where: str, node: Any, iam: dict[str, Any]) -> None:
+    def _allow_by_access(self, iam: dict[str, Any]) -> None:
+        access = iam["S3Access"] = list(iam.get("S3Access") or [])
+        if not any(_covers(entry, self.release) for entry in access):
+            access.append({"BucketName": self.release.bucket, "KeyName": self.release.objects})
+
+    def _allow_by_policy(self, where: str, node: Mapping[str, Any], iam: dict[str, Any]) -> None:
         former = [arn for arn in rights.policies(iam) if arn.endswith(f":policy/{_FORMER_POLICY}")]
-        if former and not wanted.login_policy and _has_bundles_of(node, release):
-            notes.append(
+        if former and not self.wanted.login_policy and _has_bundles_of(node, self.release):
+            self.notes.append(
                 f"{where} keeps {former[0]}, because its Iam may only change while the pool is stopped; it must allow "
-                f"s3:GetObject on {release.resource}"
+                f"s3:GetObject on {self.release.resource}"
             )
         else:
-            _add_policies(iam, [wanted.login_policy or release.policy])
+            _add_policies(iam, [self.wanted.login_policy or self.release.policy])
 
-    head, pools, queues = _nodes(given)
-    result: dict[str, Any] = {"HeadNode": part(*head, (CONFIGURED, UPDATED), by_access)}
+
+def sections(release: Release, wanted: Wanted, config: Mapping[str, Any] | None = None) -> tuple[Any, list[str]]:
+    """Return the parts of a cluster's configuration that change, and what to know about them."""
+    head, pools, queues = _nodes(copy.deepcopy(dict(_EXAMPLE if config is None else config)))
+    parts = _Parts(release, wanted, config is not None)
+    result: dict[str, Any] = {"HeadNode": parts.part(head, (CONFIGURED, UPDATED))}
     if pools:
-        result["LoginNodes"] = {"Pools": [part(*pool, (CONFIGURED, UPDATED), by_policy) for pool in pools]}
-    result["Scheduling"] = {"SlurmQueues": [part(*queue, (CONFIGURED,), by_access) for queue in queues]}
-    if new:
+        result["LoginNodes"] = {"Pools": [parts.part(pool, (CONFIGURED, UPDATED)) for pool in pools]}
+    result["Scheduling"] = {"SlurmQueues": [parts.part(queue, (CONFIGURED,)) for queue in queues]}
+    notes = parts.notes
+    if parts.new:
         notes.append(
-            f"{', '.join(new)}: no bundle yet. To a cluster that exists already, add these parts without {CONFIGURED}; "
-            "ParallelCluster would refuse the update"
+            f"{', '.join(parts.new)}: no bundle yet. To a cluster that exists already, add these parts without "
+            f"{CONFIGURED}; ParallelCluster would refuse the update"
         )
-    if held:
+    if parts.held:
         notes.append(
-            f"{', '.join(held)}: {_GONE} is left out of Args, because ParallelCluster 3.13 to 3.15 terminates the "
-            "nodes that it held back; where a boot needs more time, set "
+            f"{', '.join(parts.held)}: {_GONE} is left out of Args, because ParallelCluster 3.13 to 3.15 terminates "
+            "the nodes that it held back; where a boot needs more time, set "
             "DevSettings/Timeouts/ComputeNodeBootstrapTimeout"
         )
     return result, notes + _about_rights(_rights(result), release)
@@ -318,7 +326,17 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-_Dumper.add_multi_representer(str, yaml.SafeDumper.represent_str)  # Ansible's own strings are of another class
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+_Dumper.add_multi_representer(str, _represent_text)  # Ansible's own strings are of another class
+
+
+def dump(found: Any) -> str:
+    return yaml.dump(found, Dumper=_Dumper, sort_keys=False, width=1 << 16, allow_unicode=True)
 
 
 def render(release: Release, wanted: Wanted, config: Mapping[str, Any] | None = None) -> str:
@@ -336,26 +354,16 @@ def render(release: Release, wanted: Wanted, config: Mapping[str, Any] | None = 
         f"Nodes that run get it by SSM Run Command, head nodes first: {release.fleet}",
     ]
     if any(release.policy in rights.policies(iam) for iam in _rights(found).values()):
-        lines.append(f"LoginNodes has no S3Access. Once, make the policy that its Iam names: {_create_policy(release)}")
+        lines.append(f"LoginNodes has no S3Access. Once, make the policy that its Iam names: {create_policy(release)}")
     if release.caller:
-        lines += _put_bucket_policy(release)
+        arns = rights.publishers(release.caller)
+        lines += rights.put_bucket_policy(release.bucket, release.resource, arns, release.bucket_policy)
     lines += notes
     comment = "\n".join(f"# {line}".rstrip() for line in lines)
-    return f"{comment}\n{yaml.dump(found, Dumper=_Dumper, sort_keys=False, width=1 << 16, allow_unicode=True)}"
+    return f"{comment}\n{dump(found)}"
 
 
-def _create_policy(release: Release) -> str:
+def create_policy(release: Release) -> str:
     statement = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": release.resource}
     document = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
     return f"aws iam create-policy --policy-name {release.policy_name} --policy-document '{document}'"
-
-
-def _put_bucket_policy(release: Release) -> list[str]:
-    bucket = f"arn:{release.partition}:s3:::{release.bucket}"
-    policy = rights.bucket_policy(bucket, release.resource, rights.publishers(release.caller))
-    return [
-        "Every node runs the bootstrap.sh that lies in S3 as root. Once, let nobody write there but those who publish:",
-        "  add their ARNs to yours. It takes the place of the bucket's policy, if there is one; look at that first:",
-        f"  aws s3api get-bucket-policy --bucket {release.bucket} --query Policy --output text",
-        f"  aws s3api put-bucket-policy --bucket {release.bucket} --policy '{json.dumps(policy)}'",
-    ]

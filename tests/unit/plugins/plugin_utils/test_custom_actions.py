@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _custom_actions as actions
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _fleet
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._custom_actions import Release, Wanted
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._fleet import rollout
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish import custom_actions as actions
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish.custom_actions import Release, Wanted
 
 OLD = Release("s3://my-bucket/post/boot", "0.1.0-000000000000", "0" * 64, "210987654321", "aws-cn")
 NEW = OLD._replace(name="0.2.0-e12345678901", sha256="1e" + "2" * 62)  # a hash that YAML may take for a number
@@ -170,6 +171,81 @@ def test_the_policy_of_the_bucket(caller: str, arns: list[str]) -> None:
     assert statement["Condition"] == {"ArnNotLike": {"aws:PrincipalArn": arns}}
 
 
+OTHER = {"Sid": "OnlyByTls", "Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": "*"}
+OTHER["Condition"] = {"Bool": {"aws:SecureTransport": "false"}}
+ME = "arn:aws-cn:iam::210987654321:user/me"
+
+
+def printed_policy(there: dict[str, Any] | str | None) -> tuple[str, list[dict[str, Any]] | None]:
+    """What is printed, and the statements that its command puts there."""
+    text = actions.render(
+        NEW._replace(caller=ME, bucket_policy=json.dumps(there) if isinstance(there, dict) else there), PLAIN
+    )
+    lines = [line for line in text.splitlines() if "put-bucket-policy" in line]
+    return text, json.loads(shlex.split(lines[0].lstrip("# "))[-1])["Statement"] if lines else None
+
+
+def protection(**changed: Any) -> dict[str, Any]:
+    _text, statements = printed_policy("")
+    assert statements is not None
+    return {"Version": "2012-10-17", "Statement": [OTHER, {**statements[0], **changed}]}
+
+
+def test_a_bucket_without_a_policy_needs_no_look_at_it() -> None:
+    text, statements = printed_policy("")
+    assert "The bucket has no policy yet" in text
+    assert "get-bucket-policy" not in text
+    assert statements is not None
+    assert [each["Sid"] for each in statements] == ["OnlyPublishersWriteBundles"]
+
+
+def test_a_policy_that_cannot_be_read_is_to_be_looked_at_first() -> None:
+    text, _statements = printed_policy(None)
+    assert text.index("get-bucket-policy") < text.index("put-bucket-policy")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"Action": "S3:*", "Resource": "*"},
+        {"Principal": {"AWS": "*"}, "Action": ["s3:Put*"], "Resource": "arn:aws-cn:s3:::my-bucket*"},
+        {"Condition": {"StringNotLike": {"AWS:principalarn": ME}}},
+    ],
+)
+def test_a_policy_that_protects_the_bundles_is_left_alone(changed: dict[str, Any]) -> None:
+    text, statements = printed_policy(protection(**changed))
+    assert statements is None
+    assert f"# The bucket's policy lets nobody write there but {ME}, and is left as it is." in text
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"Effect": "Allow"},
+        {"Principal": {"AWS": ME}},
+        {"Action": ["s3:PutObject"]},
+        {"Resource": ["arn:aws-cn:s3:::my-bucket", "arn:aws-cn:s3:::my-bucket/other/*"]},
+        {"Condition": {"ArnNotLike": {"aws:PrincipalArn": "*"}}},
+        {"Condition": {"ArnLike": {"aws:PrincipalArn": ME}}},
+        {"Condition": {"ArnNotLike": {"aws:PrincipalArn": ME}, "Bool": {"aws:SecureTransport": "false"}}},
+        {"Condition": {"ArnNotLike": {"aws:PrincipalArn": ME, "aws:SourceArn": ME}}},
+    ],
+)
+def test_a_policy_that_does_not_is_kept_beside_ours(changed: dict[str, Any]) -> None:
+    there = protection(**changed)
+    text, statements = printed_policy(there)
+    assert statements is not None
+    assert statements[:2] == there["Statement"]
+    assert statements[2] == {**protection()["Statement"][1], "Sid": "OnlyPublishersWriteBundles1"}
+    assert "What the bucket's policy says already is kept" in text
+
+
+def test_a_policy_of_one_statement_with_a_quote_is_kept() -> None:
+    there = {"Version": "2012-10-17", "Id": "mine", "Statement": {**OTHER, "Sid": "it's"}}
+    assert [each["Sid"] for each in printed_policy(there)[1] or []] == ["it's", "OnlyPublishersWriteBundles"]
+
+
 def test_without_a_caller_no_policy_of_the_bucket_is_made_up() -> None:
     assert "put-bucket-policy" not in actions.render(NEW, PLAIN)
 
@@ -181,7 +257,7 @@ def test_nodes_that_run_get_it_by_a_command() -> None:
     assert words[:3] == ["-i", "<inventory>", "pcluster.postboot.fleet"]
     assert words[3:] == ["-e", f"fleet_bundle={new.base}/{new.name}", "-e", f"fleet_sha256={new.sha256}"]
     bundle, sha256 = (word.split("=", 1)[1] for word in words if "=" in word)
-    request = _fleet.Request(bundle, sha256)
+    request = rollout.Request(bundle, sha256)
     request.check()
     assert request.url == dict(zip(*[iter(new.action({})["Args"])] * 2))["--bundle"]
 
@@ -411,7 +487,7 @@ def test_a_trusted_node_that_is_not_there_is_named() -> None:
 def test_what_is_no_cluster(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(text)
-    with pytest.raises(actions.ConfigError, match=f"publish_config: {path} {message}") as failed:
+    with pytest.raises(Problem, match=f"publish_config: {path} {message}") as failed:
         actions.read(str(path))
     assert "\n" not in str(failed.value)
 
@@ -443,10 +519,10 @@ def test_options_of_the_playbook(given: dict[str, Any], words: list[str]) -> Non
     ],
 )
 def test_a_wrong_option_is_named_as_the_playbook_does(name: str, value: Any, message: str) -> None:
-    with pytest.raises(actions.ConfigError, match=f"^publish_{name} is {re.escape(message)}$"):
+    with pytest.raises(Problem, match=f"^publish_{name} is {re.escape(message)}$"):
         actions.options({name: value})
 
 
 def test_no_such_file() -> None:
-    with pytest.raises(actions.ConfigError, match=r"publish_config: .*No such file"):
+    with pytest.raises(Problem, match=r"publish_config: .*No such file"):
         actions.read("/nowhere/cluster.yaml")
