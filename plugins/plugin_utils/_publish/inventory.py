@@ -15,7 +15,7 @@ from ansible.inventory.group import to_safe_group_name
 from jinja2 import defaults, nodes
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _inventory_nodes as node
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory import nodes as node
 
 _PLUGIN = "pcluster.postboot.pcluster"
 _ENDINGS = ("pcluster.yml", "pcluster.yaml")  # of the files that the plugin takes
@@ -28,8 +28,6 @@ _JINJA = jinja2.Environment()
 
 
 class Own(NamedTuple):
-    """What the user has of his own."""
-
     text: str = ""  # YAML for the node's own inventory
     groups: Sequence[str] = ()  # regular expressions of the groups' names
     warnings: Sequence[str] = ()

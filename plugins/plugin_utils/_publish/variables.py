@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _variables
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import variables
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FOREIGN = "common_foreign_variables"
@@ -23,7 +23,7 @@ _ELSEWHERE = re.compile(
 )
 
 
-def check(folder: str, files: Mapping[str, bytes], roles: Mapping[str, _variables.Role]) -> tuple[list[str], list[str]]:
+def check(folder: str, files: Mapping[str, bytes], roles: Mapping[str, variables.Role]) -> tuple[list[str], list[str]]:
     """Return a line for each error, and one for each variable that asks the machine on which it is worked out."""
     errors: list[str] = []
     warnings: list[str] = []
@@ -37,7 +37,8 @@ def check(folder: str, files: Mapping[str, bytes], roles: Mapping[str, _variable
             errors.append(f"{path} is no YAML with variables: {told}")
     foreign = [word for top in read.values() if _FOREIGN in top for word in _strings(top[_FOREIGN])]
     for path, top in read.items():
-        errors += [f"{path}: {line}" for line in _variables.misspelt(top, roles, foreign)]
+        errors += [f"{path}: {line}" for line in variables.misspelt(top, roles, foreign)]
+        warnings += [f"{path}: {line}" for line in variables.DEPRECATED.renamed(top)]
         for name, node in top.items():
             used = sorted({word for text in _strings(node) for word in _elsewhere(text)})
             if used:
@@ -74,6 +75,6 @@ def _strings(node: Any) -> Iterator[str]:
 
 
 def _elsewhere(text: str) -> list[str]:
-    if not _variables.dynamic(text):
+    if not variables.dynamic(text):
         return []
     return [f"lookup('{plugin}')" if plugin else variable for plugin, variable in _ELSEWHERE.findall(text)]

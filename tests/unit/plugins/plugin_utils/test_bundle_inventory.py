@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _bundle_inventory
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish import inventory as publish_inventory
 
-Own = _bundle_inventory.Own
+Own = publish_inventory.Own
 PLUGIN = "pcluster.postboot.pcluster"
 GROUPS = {"heads": "pcluster_node_type == 'head'"}
 
@@ -27,7 +27,7 @@ def write(path: Path, **config: Any) -> str:
 
 def of(tmp_path: Path, **config: Any) -> Own:
     cluster = config.pop("cluster", None)
-    return _bundle_inventory.read([write(tmp_path / "my.pcluster.yml", **config)], None, cluster)
+    return publish_inventory.read([write(tmp_path / "my.pcluster.yml", **config)], None, cluster)
 
 
 def matched(own: Own, name: str) -> bool:
@@ -61,7 +61,7 @@ def test_only_what_makes_groups_and_variables_comes_along(tmp_path: Path) -> Non
 @pytest.mark.parametrize("config", [{}, {"compose": {}}, {"source": "node", "groups": GROUPS}, {"plugin": "aws_ec2"}])
 def test_without_groups_of_ones_own_the_inventory_stays_as_it_is(tmp_path: Path, config: dict[str, Any]) -> None:
     assert of(tmp_path, **{"groups": {}, **config}) == Own()
-    assert _bundle_inventory.read(["host,", "/nowhere", str(tmp_path / "none.yml")], None) == Own()
+    assert publish_inventory.read(["host,", "/nowhere", str(tmp_path / "none.yml")], None) == Own()
 
 
 @pytest.mark.parametrize(
@@ -167,19 +167,19 @@ def test_configurations_among_the_sources_and_beside_the_variables(tmp_path: Pat
     write(inventory / ".hidden/d.pcluster.yml", groups={"no": "true"})
     write(inventory / "other.yml", groups={"no": "true"})
     (inventory / "hosts").write_text("[webservers]\n")
-    found = _bundle_inventory.read([path], None)
+    found = publish_inventory.read([path], None)
     assert yaml.safe_load(found.text) == {"groups": GROUPS}
     sources = (str(inventory), f"{inventory}/", path)
-    assert all(_bundle_inventory.read([source], "") == found for source in sources)
-    assert _bundle_inventory.read([*sources, "host,"], None) == found
-    assert _bundle_inventory.read([], str(inventory / "group_vars")) == found
-    assert _bundle_inventory.read([str(inventory / "hosts")], None) == Own()
+    assert all(publish_inventory.read([source], "") == found for source in sources)
+    assert publish_inventory.read([*sources, "host,"], None) == found
+    assert publish_inventory.read([], str(inventory / "group_vars")) == found
+    assert publish_inventory.read([str(inventory / "hosts")], None) == Own()
     # In a folder of the folder, and the same once more.
     again = write(inventory / "more/e.pcluster.yml", groups=GROUPS, clusters=["other"])
-    assert _bundle_inventory.read([str(inventory)], None) == found
+    assert publish_inventory.read([str(inventory)], None) == found
     write(Path(again), groups={"heads": "false"})
     with pytest.raises(Problem) as failed:
-        _bundle_inventory.read([str(inventory)], None)
+        publish_inventory.read([str(inventory)], None)
     assert str(failed.value).startswith(f"{path} and {again} make different groups or variables (compose, groups, ")
 
 
@@ -187,14 +187,14 @@ def test_only_the_groups_are_read_of_a_file_with_secrets(tmp_path: Path) -> None
     path = tmp_path / "my.pcluster.yml"
     secret = "secret_key: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  3362\n"
     path.write_text(f"plugin: {PLUGIN}\n{secret}groups: {{a: 'true'}}\n")
-    own = _bundle_inventory.read([str(path)], None)
+    own = publish_inventory.read([str(path)], None)
     assert yaml.safe_load(own.text) == {"groups": {"a": "true"}}
     path.write_text(f"plugin: {PLUGIN}\ngroups:\n  a: !vault |\n    $ANSIBLE_VAULT;1.1;AES256\n")
     with pytest.raises(Problem, match=f"{path} cannot be read: .*!vault.*; needed: plain YAML for compose, groups"):
-        _bundle_inventory.read([str(path)], None)
+        publish_inventory.read([str(path)], None)
     path.write_text(f"plugin: {PLUGIN}\ngroups: [a]\n")
     with pytest.raises(Problem, match=f"{path}: groups is no dict; needed: one, as for every inventory plugin"):
-        _bundle_inventory.read([str(path)], None)
+        publish_inventory.read([str(path)], None)
     path.write_text("$ANSIBLE_VAULT;1.1;AES256\n3362\n")
     with pytest.raises(Problem, match=f"{path} is encrypted as a whole; needed: its secrets alone"):
-        _bundle_inventory.read([str(path)], None)
+        publish_inventory.read([str(path)], None)

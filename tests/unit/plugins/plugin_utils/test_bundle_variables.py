@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from ansible_collections.pcluster.postboot.plugins.action import bundle, check_variables
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _bundle_variables
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish import variables as publish_variables
 
 ROLES = check_variables.read_roles()
 WRONG = "node_exporter_versoin is no variable of role node_exporter: did you mean node_exporter_version?"
@@ -19,7 +19,7 @@ WRONG = "node_exporter_versoin is no variable of role node_exporter: did you mea
 
 def check(**files: str) -> tuple[list[str], list[str]]:
     named = {name.replace("__", "/").replace("_dot_", "."): text.encode() for name, text in files.items()}
-    return _bundle_variables.check("/g", named, ROLES)
+    return publish_variables.check("/g", named, ROLES)
 
 
 @pytest.mark.parametrize("name", ["all", "all_dot_yml", "all_dot_json", "pcluster_dot_yaml", "pcluster_gpu__deep__x"])
