@@ -1,0 +1,153 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Settings of Slurm: the user's, those that our components ask for, and the database of accounting."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm import metrics
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config import cluster as shared
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config import versions
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config.cluster import Cluster
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config.draft import Step
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.variables import shown
+
+_PATH = ("Scheduling", "SlurmSettings")
+_EXPORTER = "slurm_exporter"
+# What ParallelCluster sets itself (SLURM_SETTINGS_DENY_LIST, 3.16.1), in lower case.
+_DENIED = frozenset(
+    {
+        *("epilog", "grestypes", "launchparameters", "prolog", "reconfigflags", "resumefailprogram"),
+        *("resumeprogram", "resumetimeout", "slurmctldhost", "slurmctldlogfile", "slurmctldparameters"),
+        *("slurmdlogfile", "slurmuser", "suspendexcnodes", "suspendprogram", "suspendtime", "taskplugin"),
+        *("treewidth",),
+    }
+)
+_DENIED_WITH_DATABASE = frozenset(
+    {
+        *("accountingstoragetype", "accountingstoragehost", "accountingstorageport", "accountingstorageuser"),
+        *("jobacctgathertype",),
+    }
+)
+# Route 53 has no endpoint in a VPC. ParallelCluster writes no names there with the first setting; with the second one
+# Slurm is told the names that EC2 gives (slurm_plugin/instance_manager.py of aws-parallelcluster-node).
+_WITHOUT_DNS = ("DisableManagedDns", "UseEc2Hostnames")
+_DENIED_OF_QUEUE = frozenset(["nodes", "partitionname", "resumetimeout", "state", "suspendtime", "oversubscribe"])
+# Features is no setting of Slurm's, whose name is Feature; older versions refuse the word.
+_DENIED_OF_NODES = frozenset(["cpus", "features", "gres", "nodeaddr", "nodehostname", "nodename", "state", "weight"])
+
+
+def settings(cluster: Cluster) -> None:
+    given: Mapping[str, Any] = cluster.given.get("slurm_settings") or {}
+    draft, where = cluster.draft, f"{shared.PREFIX}slurm_settings"
+    idle = given.get("idle_minutes")
+    if idle is not None and idle < -1:
+        cluster.say(f"{where}.idle_minutes is {idle}; needed: -1 (never) or more")
+    draft.ask(f"{where}.idle_minutes", idle, *_PATH, "ScaledownIdletime")
+    draft.ask(f"{where}.update_strategy", given.get("update_strategy"), *_PATH, "QueueUpdateStrategy")
+    draft.ask(f"{where}.memory_scheduling", given.get("memory_scheduling"), *_PATH, "EnableMemoryBasedScheduling")
+    _dns(cluster)
+    _database(cluster)
+    custom = given.get("custom") or []
+    denied = _DENIED | (_DENIED_WITH_DATABASE if draft.get(*_PATH, "Database") else frozenset())
+    # Because several settings at once are a partition or nodes of the user's own, ParallelCluster lets them be.
+    _refuse(cluster, f"{where}.custom", (name for each in custom if len(each) == 1 for name in each), denied)
+    for each in custom:
+        _custom(cluster, f"{where}.custom", each)
+    _metrics(cluster, given.get("native_metrics"))
+
+
+def of_queue(
+    cluster: Cluster, where: str, item: Mapping[str, Any], queue: tuple[Step, ...], resource: tuple[Step, ...]
+) -> None:
+    for key, path, denied in (
+        ("slurm_settings", queue, _DENIED_OF_QUEUE),
+        ("node_settings", resource, _DENIED_OF_NODES),
+    ):
+        given = item.get(key) or {}
+        _refuse(cluster, f"{where}.{key}", given, denied)
+        for name, value in given.items():
+            cluster.draft.ask(f"{where}.{key}.{name}", value, *path, "CustomSlurmSettings", name)
+
+
+def _refuse(cluster: Cluster, where: str, names: Iterable[str], denied: frozenset[str]) -> None:
+    for name in names:
+        if name.lower() in denied:
+            cluster.say(f"{where} has {name}, which ParallelCluster sets itself; needed: settings without it")
+
+
+def _custom(cluster: Cluster, where: str, wanted: Mapping[str, Any]) -> None:
+    """Add settings of slurm.conf; a single one may be there with another value, and is a conflict then."""
+    there = _setting(cluster, next(iter(wanted))) if len(wanted) == 1 else None
+    value = next(iter(wanted.values()), None)
+    if there is not None and str(there) != str(value):
+        name = next(iter(wanted))
+        cluster.say(
+            f"{where} has {name} {value}, and CustomSlurmSettings {there} already; needed: the same, or one alone"
+        )
+    elif there is None:
+        cluster.draft.add(dict(wanted), *_PATH, "CustomSlurmSettings")
+
+
+def _setting(cluster: Cluster, name: str) -> Any:
+    for each in cluster.draft.get(*_PATH, "CustomSlurmSettings") or []:
+        for key, value in each.items():
+            if len(each) == 1 and key.lower() == name.lower():
+                return value
+    return None
+
+
+def _metrics(cluster: Cluster, wanted: bool | None) -> None:
+    has = versions.has_native_metrics(cluster.version)
+    slurm = versions.shown(versions.slurm(cluster.version))
+    if wanted and not has:
+        cluster.say(
+            f"{shared.PREFIX}slurm_settings.native_metrics is true, and cluster_config_version is "
+            f"{versions.shown(cluster.version)} with Slurm {slurm}; needed: {versions.first_native_metrics()}, the "
+            f"first whose Slurm is {versions.shown(metrics.SAFE)} or newer"
+        )
+    ours = has and any(each.name == _EXPORTER for each in cluster.components)
+    if (ours if wanted is None else wanted) and _setting(cluster, "MetricsType") is None:
+        cluster.draft.add({"MetricsType": metrics.PLUGIN}, *_PATH, "CustomSlurmSettings")
+
+
+def _dns(cluster: Cluster) -> None:
+    """Render what makes a cluster work without Route 53, unless the user's own file wants Route 53."""
+    if cluster.given.get("managed_dns") is not False:
+        return
+    for name in (*_WITHOUT_DNS, "HostedZoneId"):
+        path = (*_PATH, "Dns", name)
+        there, wanted = cluster.draft.get(*path), name in _WITHOUT_DNS or None
+        if there is not None and there != wanted:
+            cluster.say(
+                f"{shared.PREFIX}managed_dns is false, and {'/'.join(path)} of {cluster.draft.name} is {shown(there)}; "
+                f"needed: {'true' if wanted else 'none'} there, or {shared.PREFIX}managed_dns true"
+            )
+        cluster.draft.derive(wanted, *path)
+
+
+def _database(cluster: Cluster) -> None:
+    given: Mapping[str, Any] = cluster.given.get("database") or {}
+    draft, where = cluster.draft, f"{shared.PREFIX}database"
+    if not given:
+        return
+    for key, pattern, needed in (
+        ("uri", r"[\w.-]+(:\d+)?", "<host>:<port>, without mysql:// and /"),
+        ("user", r".+", "the name of the database's user"),
+        ("password_secret", r"arn:.*:secret.*", "the ARN of a secret"),
+    ):
+        if not re.fullmatch(pattern, given.get(key) or ""):
+            cluster.say(f"{where}.{key} is {given.get(key) or 'not set'}; needed: {needed}")
+    name = given.get("name")
+    if name and not re.fullmatch(r"[0-9a-z_]{1,64}", name):
+        cluster.say(f"{where}.name is {name}; needed: at most 64 lowercase letters, digits and _")
+    for key, theirs in (
+        ("uri", "Uri"),
+        ("user", "UserName"),
+        ("password_secret", "PasswordSecretArn"),
+        ("name", "DatabaseName"),
+    ):
+        draft.ask(f"{where}.{key}", given.get(key), *_PATH, "Database", theirs)
