@@ -1,18 +1,26 @@
 #!/usr/bin/env bash
-# Brings this node up to date with a bundle of pcluster.postboot. ParallelCluster runs it as a custom action, as root and without a terminal:
+# Brings this node up to date with a bundle of pcluster.postboot. ParallelCluster runs it as a custom action, as root
+# and without a terminal:
 #
-#   OnNodeConfigured: {Script: s3://.../bootstrap.sh, Args: [--bundle, s3://.../pcluster-postboot.tar.gz, --sha256, ...]}
+#   OnNodeConfigured:
+#     {Script: s3://.../bootstrap.sh, Args: [--bundle, s3://.../pcluster-postboot.tar.gz, --sha256, ...]}
 #
 # --bundle URL     the bundle, at s3://, https://, http:// or a path of this node. `publish` prints it, and the next
 # --sha256 HEX     what it has to be
-# --mode MODE      auto: by what the node is; gpu: and a compute node has to have a GPU; cpu: as if it had none; none, or empty: nothing is done
-# --budget SECONDS how long all of it may take (default: what is left of the time that ParallelCluster gives this node, less a margin)
-# --python PATH    with which Ansible is to run (default: the newest of the system's own that fits, then ParallelCluster's)
+# --mode MODE      auto: by what the node is; gpu: and a compute node has to have a GPU; cpu: as if it had none; none,
+#                  or empty: nothing is done
+# --budget SECONDS how long all of it may take (default: what is left of the time that ParallelCluster gives this node,
+#                  less a margin)
+# --python PATH    with which Ansible is to run (default: the newest of the system's own that fits, then
+#                  ParallelCluster's)
 # --defer yes|no   whether what can wait runs after the boot, by pcluster-postboot.service (default: yes)
-# --installed      instead of a bundle: all of it, with what was installed last and without a budget; with --check nothing is changed
+# --installed      instead of a bundle: all of it, with what was installed last and without a budget; with --check
+#                  nothing is changed
+# --bake           instead of site: what an image needs, while the image is made; with --installed --check: whether the
+#                  image has all of it
 #
-# What it does is in /var/log/pcluster-postboot/pull.log. Why it failed is the last line of standard output, and the only one of standard error.
-# PCLUSTER_POSTBOOT_ROOT is internal: tests put it before every path.
+# What it does is in /var/log/pcluster-postboot/pull.log. Why it failed is the last line of standard output, and the
+# only one of standard error. PCLUSTER_POSTBOOT_ROOT is internal: tests put it before every path.
 set -Eeuo pipefail
 shopt -s nullglob
 umask 022
@@ -24,6 +32,7 @@ log=$root/var/log/pcluster-postboot/pull.log
 unit=pcluster-postboot.service
 stage=
 stopped=no
+deadline='' installed=no bake=no
 exec 4>&2
 
 now() { # in hundredths of a second; the clock may still be set during a boot
@@ -42,13 +51,27 @@ say() {
 }
 die() {
   trap - ERR
+  if [ "$installed$bake" = nono ]; then tell failed "$*"; fi
   if ! note "failed: $*" 2> /dev/null; then set -- "$* ($log cannot be written: $(room /var/log))"; fi
   set -- "pcluster-postboot: $*; see $log"
   echo "$1" >&4
-  # ParallelCluster keeps standard error out of its logs, and on a head node out of everything. In other logs both are one.
+  # ParallelCluster keeps standard error out of its logs, and on a head node out of everything. Other logs have both.
   if [ ! /proc/self/fd/1 -ef /proc/self/fd/4 ]; then echo "$1"; fi
   if [ "$stopped" = yes ]; then systemctl start --no-block "$unit"; fi # what it had to do, nothing has done
   exit 1
+}
+# For whoever watches the cluster boot (module_utils/_boot/record.py). Shared storage that hangs costs five seconds.
+tell() { # STAGE [WHY]
+  local node why=${2-}
+  node=$(head -n 1 "$root/etc/parallelcluster/slurm_plugin/slurm_nodename" 2> /dev/null) || node=$(hostname -s)
+  why=${why//$'\n'/ }
+  # shellcheck disable=SC2016
+  timeout --kill-after=1 5 bash -c '
+    [ ! -d "$1" ] || { mkdir -p "$1/pcluster-postboot/boots" && cd "$1/pcluster-postboot/boots" &&
+      printf "%s\n" "node $2" "instance $(cat "$3" 2> /dev/null)" "stage $4" "since $(date +%s)" \
+        "deadline $5" "why ${6:0:500}" > ".$2" && chmod 0644 ".$2" && mv -T ".$2" "$2"; }
+  ' tell "$root/opt/slurm" "$node" "$root/var/lib/cloud/data/instance-id" "$1" "$deadline" "$why" 2>&3 ||
+    note "how far the boot is cannot be told to others"
 }
 last_line() { sed '/^[[:space:]]*$/d' <<< "$1" | tail -n 1; }
 room() { echo "$(df --output=avail --block-size=1M "${1:-$opt}" | tail -n 1 | tr -d ' ') MB are free in ${1:-$opt}"; }
@@ -58,7 +81,7 @@ trap 'if [ "$BASH_SUBSHELL" = 0 ]; then die "line $LINENO ended with $?: $BASH_C
 
 # What is wanted
 
-bundle='' sha256='' mode=auto budget='' python='' defer=yes installed=no check=no gone=''
+bundle='' sha256='' mode=auto budget='' python='' defer=yes installed=no check=no bake=no gone=''
 arguments() {
   while [ $# -gt 0 ]; do
     case $1 in
@@ -67,13 +90,16 @@ arguments() {
         printf -v "${1#--}" %s "$2"
         shift
         ;;
-      --installed | --check) printf -v "${1#--}" yes ;;
+      --installed | --check | --bake) printf -v "${1#--}" yes ;;
       # Arguments of earlier versions still stand in clusters' configurations, where a failure would cost nodes.
       --hold | --release)
         gone=$1
         case $1=${2-} in --hold=yes | --hold=no) shift ;; esac
         ;;
-      *) die "argument $1 is unknown; there are --bundle --sha256 --mode --budget --python --defer --installed --check" ;;
+      *)
+        die "argument $1 is unknown; there are --bundle --sha256 --mode --budget --python --defer --installed" \
+          "--check --bake"
+        ;;
     esac
     shift
   done
@@ -82,10 +108,15 @@ arguments() {
   [[ $budget =~ ^[0-9]*$ ]] || die "--budget is $budget; needed: a number of seconds"
   budget=${budget:+$((10#$budget))}
   [ "$check$installed" != yesno ] || die "--check needs --installed"
-  if [ "$gone" ]; then say "$gone does nothing any more: ParallelCluster 3.13 to 3.15 terminate booting nodes that a reservation holds; take it out"; fi
+  [ "$bake$installed$check" != yesyesno ] || die "--bake with --installed needs --check"
+  if [ "$gone" ]; then
+    say "$gone does nothing any more: ParallelCluster 3.13 to 3.15 terminate booting nodes that a reservation holds;" \
+      "take it out"
+  fi
   if [ "$gone$bundle$installed" = --releaseno ]; then exit 0; fi # by the service's unit of an earlier version
   if [ "$mode" = none ] || [ "$installed" = yes ]; then return; fi
-  [[ $sha256 =~ ^[0-9a-f]{64}$ ]] || die "--sha256 is '$sha256'; needed: the 64 hexadecimal digits that publish has printed"
+  [[ $sha256 =~ ^[0-9a-f]{64}$ ]] ||
+    die "--sha256 is '$sha256'; needed: the 64 hexadecimal digits that publish has printed"
   case $bundle in
     s3://* | https://* | http://* | /*) ;;
     *) die "--bundle is '$bundle'; needed: a URL that begins with s3://, https:// or http://, or an absolute path" ;;
@@ -108,7 +139,8 @@ launched_ago() { # how many seconds ago EC2 launched this instance, or nothing w
   if [ "$told" ] && told=$(date --date "$told" +%s); then echo $(($(date +%s) - told)); fi
 }
 
-# ParallelCluster counts from the launch, and a boot may begin minutes later. What it waits for after this script needs time too.
+# ParallelCluster counts from the launch, and a boot may begin minutes later. It also waits for what follows
+# this script.
 time_left() {
   local kind key=ComputeNodeBootstrapTimeout config=shared timeout='' up since margin=180
   kind=$(cfnconfig node_type)
@@ -117,7 +149,9 @@ time_left() {
   config=$root/opt/parallelcluster/$config/cluster-config.yaml
   if [ -r "$config" ]; then timeout=$(sed -n "/^[^#]*\b${key}[\"']*: *\([0-9]\{1,\}\).*/{s//\1/p;q}" "$config"); fi
   timeout=${timeout:-2100}
-  if [ "$kind" = LoginNode ] && [ "$timeout" -gt 600 ]; then timeout=600; fi # the launch hook of their Auto Scaling group
+  if [ "$kind" = LoginNode ] && [ "$timeout" -gt 600 ]; then
+    timeout=600 # the launch hook of their Auto Scaling group
+  fi
   up=$(ps -o etimes= -p 1)
   since=$(launched_ago)
   if [ "${since:--1}" -lt "$up" ] || [ "$since" -gt "$timeout" ]; then
@@ -141,7 +175,8 @@ download() { # URL FILE
     case $1 in
       s3://*) command=(aws s3 cp --only-show-errors --cli-connect-timeout 10 --cli-read-timeout 60 "$1" "$2") ;;
       *)
-        command=(curl --fail --silent --show-error --location --globoff --connect-timeout 10 --speed-limit 1 --speed-time 60)
+        command=(curl --fail --silent --show-error --location --globoff --connect-timeout 10 --speed-limit 1 \
+          --speed-time 60)
         command+=(--output "$2" "$1")
         ;;
     esac
@@ -152,7 +187,8 @@ download() { # URL FILE
     if [ "$attempt" -lt 3 ]; then sleep $((attempt * 2 - 1)); fi
   done
   if [ $((budget - $(elapsed))) -le 0 ]; then
-    die "${1%%\?*} could not be read within the budget of $budget s; $(du --block-size=1K "$stage" | tail -n 1 | cut -f 1) KB were there"
+    die "${1%%\?*} could not be read within the budget of $budget s; $(du --block-size=1K "$stage" | tail -n 1 |
+      cut -f 1) KB were there"
   fi
   die "${1%%\?*} cannot be read: ${told:-no message} ($(room))"
 }
@@ -170,7 +206,8 @@ bring() { # leaves the unpacked bundle in $home
   found=$(sha256sum < "$archive")
   found=${found%% *}
   [ "$found" = "$sha256" ] ||
-    die "${bundle%%\?*} is not what --sha256 says: its $(stat --format=%s "$archive") bytes have the sha256 $found; needed: $sha256"
+    die "${bundle%%\?*} is not what --sha256 says: its $(stat --format=%s "$archive") bytes have the sha256 $found;" \
+      "needed: $sha256"
   mkdir -m 0700 "$stage/tree" # variables may hold secrets
   told=$(tar --extract --gzip --no-same-owner --directory "$stage/tree" --file "$archive" 2>&1) ||
     die "the bundle cannot be unpacked: $(last_line "$told") ($(room))"
@@ -189,7 +226,10 @@ print(b["format"], b["version"]); print(*b["pythons"]); print(*b["architectures"
   told=$(python3 -I -S -c "$program" "$1/bundle.json" 2>&1) || die "bundle.json cannot be read: $(last_line "$told")"
   { read -r format version && read -r pythons && read -r architectures; } <<< "$told"
   [ "$format" = 1 ] || die "the bundle has format $format; needed: 1, or the bootstrap.sh that was published with it"
-  case " $architectures " in *" $(uname -m) "*) ;; *) die "the bundle is for $architectures; needed: one for $(uname -m)" ;; esac
+  case " $architectures " in
+    *" $(uname -m) "*) ;;
+    *) die "the bundle is for $architectures; needed: one for $(uname -m)" ;;
+  esac
 }
 
 # Python
@@ -208,7 +248,8 @@ find_python() {
     if ! fits "$python"; then die "--python: $seen; needed: one of $pythons"; fi
     return
   fi
-  for one in $(type -P python3.14 python3.13 python3.12 python3.11 python3) "$parallelcluster"/*/bin/python3 "$parallelcluster"/*/envs/*/bin/python; do
+  for one in $(type -P python3.14 python3.13 python3.12 python3.11 python3) "$parallelcluster"/*/bin/python3 \
+    "$parallelcluster"/*/envs/*/bin/python; do
     if fits "$one"; then
       python=$one
       return
@@ -224,17 +265,20 @@ make_venv() {
   rm -rf "$home/venv"
   wheel=("$home"/wheelhouse/uv-*"$(uname -m)".whl)
   if [ ${#wheel[@]} -gt 0 ]; then
-    told=$("$python" -I -m zipfile -e "${wheel[0]}" "$stage/uv" 2>&1) || die "uv cannot be unpacked: $(last_line "$told") ($(room))"
+    told=$("$python" -I -m zipfile -e "${wheel[0]}" "$stage/uv" 2>&1) ||
+      die "uv cannot be unpacked: $(last_line "$told") ($(room))"
     uv=("$stage"/uv/uv-*.data/scripts/uv)
     chmod 0755 "${uv[0]}"
     export UV_CACHE_DIR=$stage/cache UV_NO_CONFIG=1 UV_PYTHON_DOWNLOADS=never
-    told=$("${uv[0]}" venv --python "$python" "$home/venv" 2>&1) || die "$python makes no environment: $(last_line "$told") ($(room))"
+    told=$("${uv[0]}" venv --python "$python" "$home/venv" 2>&1) ||
+      die "$python makes no environment: $(last_line "$told") ($(room))"
     install=("${uv[0]}" pip install --offline --python "$home/venv/bin/python")
   else
     told=$("$python" -I -m venv "$home/venv" 2>&1) || die "$python makes no environment: $(last_line "$told") ($(room))"
     install=("$home/venv/bin/python" -I -m pip install --disable-pip-version-check --no-cache-dir)
   fi
-  told=$("${install[@]}" --no-index --find-links "$home/wheelhouse" --require-hashes --requirement "$home/requirements.txt" 2>&1) ||
+  told=$("${install[@]}" --no-index --find-links "$home/wheelhouse" \
+    --require-hashes --requirement "$home/requirements.txt" 2>&1) ||
     die "Ansible cannot be installed for $python: $(last_line "$told") ($(room))"
   sync --file-system "$home" # what a crash may leave is whole, or has no .complete
   touch "$home/.complete"
@@ -259,20 +303,22 @@ settle() { # makes $home the current one; of the others, the two that were used 
   ln -s "${home##*/}" "$stage/current"
   mv -T "$stage/current" "$opt/current"
   # Whatever the clock says, this one stays.
-  find "$opt" -mindepth 2 -maxdepth 2 -name .complete ! -path "$home/*" -printf '%T@ %h\n' | sort -rn | tail -n +3 | cut -d ' ' -f 2 |
+  find "$opt" -mindepth 2 -maxdepth 2 -name .complete ! -path "$home/*" -printf '%T@ %h\n' | sort -rn | tail -n +3 |
+    cut -d ' ' -f 2 |
     while read -r old; do
       note "$old is removed"
       rm -rf "$old"
     done
-  find "$opt" -mindepth 1 -maxdepth 1 -regextype posix-extended -regex '.*-[0-9a-f]{12}' ! -exec test -e '{}/.complete' \; -exec rm -rf {} +
+  find "$opt" -mindepth 1 -maxdepth 1 -regextype posix-extended -regex '.*-[0-9a-f]{12}' ! -exec test \
+    -e '{}/.complete' \; -exec rm -rf {} +
 }
 
 run() { # boot, later or check, and its arguments
   local what=$1
   shift
   cd "$home"
-  PYTHONPATH=$home exec "$home/venv/bin/python" -m ansible_collections.pcluster.postboot.plugins.plugin_utils._pull "$what" --home "$home" \
-    --mode "$mode" "$@" 2>&4 3>&- 4>&-
+  PYTHONPATH=$home exec "$home/venv/bin/python" "$home/ansible_collections/pcluster/postboot/roles/pull/files/pull.py" \
+    "$what" --home "$home" --mode "$mode" "$@" 2>&4 3>&- 4>&-
 }
 
 stop_service() { # what it does is done by this run, or goes on after it
@@ -313,7 +359,12 @@ main() {
   fi
   surroundings
   mkdir -p "$opt"
+  if [ "$bake" = yes ]; then budget=${budget:-3600}; fi # ParallelCluster does not wait for an image
   budget=${budget:-$(time_left)}
+  if [ "$installed$bake" = nono ]; then
+    deadline=$(($(date +%s) + budget))
+    tell bundle
+  fi
   if [ "$installed" = no ]; then stop_service; fi
   umask 077 # whoever could read the file could lock it
   exec 9>> "$root/run/pcluster-postboot/bootstrap.lock"
@@ -323,7 +374,8 @@ main() {
   rm -rf "$opt"/.incoming.*
   stage=$(mktemp --directory "$opt/.incoming.XXXXXX") || die "nothing can be written to $opt ($(room))"
   if [ "$installed" = yes ]; then
-    home=$opt/$(readlink "$opt/current") || die "nothing is installed in $opt; needed: a first run with --bundle and --sha256"
+    home=$opt/$(readlink "$opt/current") ||
+      die "nothing is installed in $opt; needed: a first run with --bundle and --sha256"
     mode=$(< "$opt/mode")
   else
     there=("$opt"/*-"${sha256:0:12}"/.complete)
@@ -336,6 +388,8 @@ main() {
     release
   fi
   rm -rf "$stage"
+  if [ "$bake$check" = yesyes ]; then run baked; fi
+  if [ "$bake" = yes ]; then run bake; fi
   if [ "$check" = yes ]; then run check; fi
   # It waits for slurmd, and another run may come meanwhile.
   if [ "$installed" = yes ]; then run later 9>&-; fi

@@ -5,6 +5,8 @@
 boot   what has to be there before slurmd, within a budget; what is left then goes on in pcluster-postboot.service
 later  that service: all of it, once slurmd is up
 check  all of it in check mode
+bake   the playbook bake instead of site, while an image is made of this machine
+baked  whether such an image has all of it: bake in check mode, which may find nothing to change
 """
 
 from __future__ import annotations
@@ -27,18 +29,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _node, _run, _run_holds
+from ansible_collections.pcluster.postboot.plugins.module_utils._boot import record as boot_record
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock as host_lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import report as host_report
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import run as host_run
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts
+from ansible_collections.pcluster.postboot.plugins.module_utils._packages import holds
 
 _ROOT = os.environ.get("PCLUSTER_POSTBOOT_ROOT", "")
 LOG = _ROOT + "/var/log/pcluster-postboot/pull.log"
-LOCK = os.path.join(_run.RUN_DIR, "bootstrap.lock")
-PROGRESS = os.path.join(_run.RUN_DIR, "progress.json")
+LOCK = os.path.join(host_lock.RUN_DIR, "bootstrap.lock")
+PROGRESS = os.path.join(host_lock.RUN_DIR, "progress.json")
 UNIT = "pcluster-postboot.service"
+IN_PROCESS = "PCLUSTER_POSTBOOT_IN_PROCESS"  # plugin_utils/_site/in_process.py
 CONFIG = "ansible_collections/pcluster/postboot/roles/pull/files/ansible.cfg"
 SLURMD_SECONDS = 1800
 # How long a run that has to end may take for it, before it is killed.
 GRACE = 20.0
 DONE, STOPPED, WAITS = 0, 1, 75
+_WOULD_CHANGE = re.compile(r", (\d+) would change, ")  # of the last line of a run in check mode
 _KEPT = re.compile(r"(AWS_\w+|(https?|no|all)_proxy|PCLUSTER_POSTBOOT_ROOT|PATH|HOME|LC_ALL)", re.IGNORECASE)
 
 
@@ -57,7 +66,7 @@ class Log:
         """Add what was said. A full disk is no reason to end."""
         for line in text.splitlines():
             with contextlib.suppress(OSError):
-                self._stream.write(f"{_run.utc(time.time())} {who}: {line}\n")
+                self._stream.write(f"{host_lock.utc(time.time())} {who}: {line}\n")
 
     def say(self, text: str) -> None:
         """Add it, and print it for the log of whoever has started this."""
@@ -66,8 +75,6 @@ class Log:
 
 
 class Ended(NamedTuple):
-    """How a run of Ansible ended."""
-
     code: int
     cut: bool  # it was stopped, because the time was up
     seconds: float
@@ -75,8 +82,6 @@ class Ended(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What came of a run."""
-
     code: int
     line: str
     left: bool = False  # a later run has something to finish
@@ -86,7 +91,7 @@ class Verdict(NamedTuple):
 def environment(home: str, check: bool) -> dict[str, str]:
     """Return Ansible's environment, whoever has started this."""
     kept = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)}
-    settings = {"ANSIBLE_CONFIG": os.path.join(home, CONFIG), "PYTHONUNBUFFERED": "1"}
+    settings = {"ANSIBLE_CONFIG": os.path.join(home, CONFIG), "PYTHONUNBUFFERED": "1", IN_PROCESS: "1"}
     return {**kept, **settings, **({} if check else {"PCLUSTER_POSTBOOT_PROGRESS": PROGRESS})}
 
 
@@ -96,9 +101,9 @@ def variables(phase: str, mode: str) -> dict[str, Any]:
     return mine if mode == "auto" else {**mine, "common_mode": mode}
 
 
-def ansible(home: str, phase: str, mode: str, check: bool) -> list[str]:
-    """Return the command line."""
-    line = [os.path.join(home, "venv/bin/ansible-playbook"), "pcluster.postboot.site"]
+def ansible(home: str, phase: str, mode: str, check: bool, image: bool = False) -> list[str]:
+    line = [os.path.join(home, "venv/bin/ansible-playbook"), f"pcluster.postboot.{'bake' if image else 'site'}"]
+    line += ["--inventory", os.path.join(home, "inventory/image.yml")] if image else []
     line += ["--extra-vars", json.dumps(variables(phase, mode))]
     return [*line, "--check", "--diff"] if check else line
 
@@ -151,6 +156,7 @@ def run(
     tail: deque[str] = deque(maxlen=1)
     error = ""
     first = True
+    # What it prints is logged while it runs.
     process = subprocess.Popen(
         command, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -240,7 +246,7 @@ def finish(progress: Mapping[str, Any], now: float, why: str, outcome: str) -> d
             entry = {"name": name, "status": status, "changed": 0, "seconds": 0.0, "essential": plan.get("essential")}
             entries[name] = {**entry, "why": plan.get("reason") or why}
     started = min([float(progress.get("started") or now), now])
-    report.update(components=list(entries.values()), finished=_run.utc(now), seconds=round(now - started, 1))
+    report.update(components=list(entries.values()), finished=host_lock.utc(now), seconds=round(now - started, 1))
     stopped = {"component": progress.get("component"), "message": why} if outcome == "stopped" else None
     return {**report, "outcome": outcome, "stopped": stopped}
 
@@ -286,34 +292,32 @@ def judge_cut(last: str, progress: Mapping[str, Any], report: Mapping[str, Any],
         return Verdict(STOPPED, line)
     if undone and node_type() not in ("head", "login"):
         needed = "a longer DevSettings/Timeouts/ComputeNodeBootstrapTimeout, a larger --budget where one is given"
-        return Verdict(STOPPED, f"{line}; jobs would find the node so; needed: {needed}, or common_deferred")
+        return Verdict(STOPPED, f"{line}; jobs would find the node unfinished; needed: {needed}, or common_deferred")
     return Verdict(DONE, line, left=True, undone=undone)
 
 
 def give_back(report: Mapping[str, Any], log: Log) -> None:
     """Do for a run that was stopped what it would have done at its end; log what went wrong."""
-    lock = _run.Lock()
-    me = _run.Holder.of_process(os.getpid(), "pull")
+    lock = host_lock.Lock()
+    me = host_lock.Holder.of_process(os.getpid(), "pull")
     try:
         if not lock.take(me, 1800).taken:
             log.write("another run holds the node")
             return
         if report:
-            os.makedirs(_run.STATE_DIR, mode=0o755, exist_ok=True)
-            text = json.dumps(_run.with_versions(dict(report)), indent=1, sort_keys=True) + "\n"
-            _run.write_atomically(os.path.join(_run.STATE_DIR, _run.REPORT), text, 0o644)
-        _run_holds.Holds(_manager()).end()
-    except (OSError, _run_holds.HoldError) as error:
+            host_report.save(dict(report))
+        holds.Holds(_manager()).end()
+    except (OSError, holds.HoldError) as error:
         log.write(f"the packages that it held are released by the next run: {error}")
     finally:
         with contextlib.suppress(OSError):
             lock.release(me.run_id)
 
 
-def _manager() -> _run_holds.AptHolds | _run_holds.DnfHolds:
+def _manager() -> holds.AptHolds | holds.DnfHolds:
     with open(_ROOT + "/etc/os-release", encoding="utf-8") as stream:
-        family = _node.parse_os_release(stream.read())["family"]
-    return _run_holds.AptHolds() if family == "debian" else _run_holds.DnfHolds()
+        family = facts.parse_os_release(stream.read())["family"]
+    return holds.AptHolds() if family == "debian" else holds.DnfHolds()
 
 
 # The node
@@ -321,27 +325,18 @@ def _manager() -> _run_holds.AptHolds | _run_holds.DnfHolds:
 
 def node_type() -> str:
     """Return head, login or compute; empty where nothing tells."""
-    with contextlib.suppress(OSError, ValueError), open(_ROOT + _node.CFNCONFIG, encoding="utf-8") as stream:
-        return _node.node_type(str(_node.parse_cfnconfig(stream.read()).get("cfn_node_type") or ""))
+    with contextlib.suppress(OSError, ValueError), open(_ROOT + facts.CFNCONFIG, encoding="utf-8") as stream:
+        return facts.node_type(str(facts.parse_cfnconfig(stream.read()).get("cfn_node_type") or ""))
     return ""
 
 
 def program(*line: str, seconds: float = 30) -> tuple[int, str]:
     """Run a small program; return its exit code and the last line that it printed."""
     try:
-        done = subprocess.run(
-            line,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        return 127, str(error)
-    lines = [text.strip() for text in done.stdout.splitlines() if text.strip()]
-    return done.returncode, lines[-1] if lines else ""
+        said = host_run.run(line, seconds, merged=True)
+    except host_run.NotRun as problem:
+        return 127, str(problem)
+    return said.code, said.lines[-1] if said.lines else ""
 
 
 def wait_for_slurmd(log: Log) -> None:
@@ -366,13 +361,13 @@ def alone() -> Iterator[None]:
 
 
 def site(args: argparse.Namespace, log: Log, phase: str, seconds: float | None) -> Verdict:
-    """Run site and judge it."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(PROGRESS)
-    check = args.what == "check"
-    log.write(f"site begins: phase {phase}, mode {args.mode}, {os.path.basename(args.home)}, {sys.version.split()[0]}")
+    check, image = args.what in ("check", "baked"), args.what in ("bake", "baked")
+    bundle, python = os.path.basename(args.home), sys.version.split()[0]
+    log.write(f"{'bake' if image else 'site'} begins: phase {phase}, mode {args.mode}, {bundle}, {python}")
     try:
-        line, env = ansible(args.home, phase, args.mode, check), environment(args.home, check)
+        line, env = ansible(args.home, phase, args.mode, check, image), environment(args.home, check)
         ended = run(line, log, env, seconds, args.elapsed / 100, check)
     except Interrupted:
         progress = read(PROGRESS)
@@ -407,9 +402,17 @@ def boot(args: argparse.Namespace, log: Log) -> Verdict:
     return verdict._replace(code=STOPPED if code and verdict.undone else DONE, line=line)
 
 
-def check(args: argparse.Namespace, log: Log) -> Verdict:
-    """Say what would change."""
+def at_once(args: argparse.Namespace, log: Log) -> Verdict:
+    """Do all of it, or look at all of it, without a limit of time."""
     return site(args, log, "all", None)
+
+
+def baked(args: argparse.Namespace, log: Log) -> Verdict:
+    verdict = at_once(args, log)
+    found = _WOULD_CHANGE.search(verdict.line)
+    if verdict.code or (found and found[1] == "0"):
+        return verdict
+    return Verdict(STOPPED, f"the image is not what bake makes of it: {verdict.line}")
 
 
 def later(args: argparse.Namespace, log: Log) -> Verdict:
@@ -424,6 +427,31 @@ def later(args: argparse.Namespace, log: Log) -> Verdict:
     return verdict._replace(code=verdict.code or (WAITS if waits else DONE))
 
 
+def told(args: argparse.Namespace, log: Log) -> Verdict:
+    """Do it, and tell whoever watches the cluster boot how far it is."""
+    runs = {"boot": boot, "later": later, "check": at_once, "bake": at_once, "baked": baked}
+    if args.what not in ("boot", "later"):
+        return runs[args.what](args, log)
+    deadline = time.time() + args.budget - args.elapsed / 100 if args.what == "boot" else 0.0
+    stage = "site" if args.what == "boot" else "later"
+    teller = boot_record.Teller(stage, deadline, lambda: read(PROGRESS), head=node_type() == "head")
+    teller.start()
+    try:
+        verdict = runs[args.what](args, log)
+    except BaseException as error:
+        teller.end("failed", why=f"ended by {error}" if isinstance(error, Interrupted) else str(error))
+        raise
+    if verdict.code == WAITS:
+        teller.end("waits", why=verdict.line)
+    elif verdict.code:
+        progress = read(PROGRESS)
+        stopped = (progress.get("report") or {}).get("stopped") or {}
+        teller.end("failed", str(stopped.get("component") or progress.get("component") or ""), verdict.line)
+    else:
+        teller.end("later" if args.what == "boot" and verdict.left and args.defer == "yes" else "done")
+    return verdict
+
+
 def _interrupt(number: int, _frame: FrameType | None) -> None:
     raise Interrupted(signal.Signals(number).name)
 
@@ -431,7 +459,7 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
 def main(words: Sequence[str] | None = None) -> int:
     """Return the exit code, and print why a run failed on one line, to standard output and to standard error."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["boot", "later", "check"])
+    parser.add_argument("what", choices=["boot", "later", "check", "bake", "baked"])
     parser.add_argument("--home", default="")
     parser.add_argument("--mode", choices=["auto", "gpu", "cpu"], default="auto")
     parser.add_argument("--defer", choices=["yes", "no"], default="yes")
@@ -443,7 +471,7 @@ def main(words: Sequence[str] | None = None) -> int:
         signal.signal(number, _interrupt)
     try:
         adopt_orphans()
-        verdict = {"boot": boot, "later": later, "check": check}[args.what](args, log)
+        verdict = told(args, log)
     except Interrupted as error:
         verdict = Verdict(128 + signal.Signals[str(error)].value, f"ended by {error}")
     except Exception as error:
