@@ -20,11 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.utils.collection_loader import AnsibleCollectionConfig
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _pull as pull
+from ansible_collections.pcluster.postboot.plugins.module_utils._boot import record
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock as host_lock
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import in_process
+from ansible_collections.pcluster.postboot.tests.programs import load
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
+from ansible_collections.pcluster.postboot.tests.waiting import until
 
-MODULE = "ansible_collections.pcluster.postboot.plugins.plugin_utils._pull"
+PROGRAM = Path(__file__).resolve().parents[3] / "roles/pull/files/pull.py"
+pull = load("roles/pull/files/pull.py")
 # site, as the test says: it notes its progress as report does, and takes its time.
 SITE = """#!{python}
 import json, os, signal, subprocess, sys, time
@@ -49,7 +54,7 @@ for line in plan.get("prints", []):
 time.sleep(plan.get("seconds", 0))
 sys.exit(plan.get("code", 0))
 """
-PROGRAM = """#!/bin/sh
+SYSTEM = """#!/bin/sh
 echo "$@" >> "$PCLUSTER_POSTBOOT_ROOT/NAME.log"
 if [ -e "$PCLUSTER_POSTBOOT_ROOT/NAME.fails" ]; then cat "$PCLUSTER_POSTBOOT_ROOT/NAME.fails"; exit 1; fi
 """
@@ -79,21 +84,18 @@ def running(component: str, *components: dict[str, Any], **plans: Any) -> dict[s
 class Node:
     """A node, and what Ansible will do on it."""
 
-    def __init__(self, root: Path, kind: str = "ComputeFleet") -> None:
-        self.root, self.home = root, root / "opt/pcluster-postboot/1"
-        ours = "ansible_collections/pcluster/postboot"
-        self.collections = next(p for p in AnsibleCollectionConfig.collection_paths if os.path.isdir(f"{p}/{ours}"))
-        site = self.home / "venv/bin/ansible-playbook"
-        site.parent.mkdir(parents=True)
-        site.write_text(SITE.format(python=sys.executable))
-        (root / "bin").mkdir()
+    def __init__(self, root: Path, collections: Path) -> None:
+        self.root, self.home, self.collections = root, root / "opt/pcluster-postboot/1", collections
+        self.program = PROGRAM
+        lab.program(self.home / "venv/bin/ansible-playbook", SITE.format(python=sys.executable))
         for name in ("systemctl", "dpkg-query", "dpkg"):
-            (root / "bin" / name).write_text(PROGRAM.replace("NAME", name))
-            (root / "bin" / name).chmod(0o755)
-        site.chmod(0o755)
-        self.write("etc/parallelcluster/cfnconfig", f"cfn_node_type={kind}\n")
+            lab.program(root / "bin" / name, SYSTEM.replace("NAME", name))
+        self.is_a("ComputeFleet")
         self.write("etc/os-release", "ID=ubuntu\nID_LIKE=debian\n")
         (root / "run/pcluster-postboot").mkdir(parents=True)
+
+    def is_a(self, kind: str) -> None:
+        self.write("etc/parallelcluster/cfnconfig", f"cfn_node_type={kind}\n")
 
     def write(self, path: str, text: str) -> None:
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -105,12 +107,12 @@ class Node:
     def start(self, what: str, *arguments: str, stderr: int = subprocess.PIPE) -> subprocess.Popen[str]:
         environment = {
             "PATH": f"{self.root}/bin:/usr/bin:/bin",
-            "PYTHONPATH": self.collections,
+            "PYTHONPATH": str(self.collections),
             "PCLUSTER_POSTBOOT_ROOT": str(self.root),
             "AWS_REGION": "us-east-2",
             "SECRET": "x",
         }
-        line = [sys.executable, "-m", MODULE, what, "--home", str(self.home), *arguments]
+        line = [sys.executable, str(self.program), what, "--home", str(self.home), *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": stderr}
         return subprocess.Popen(line, env=environment, cwd=self.root, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
 
@@ -123,8 +125,7 @@ class Node:
         return self.run("boot", "--budget", budget, *arguments)
 
     def lines(self, name: str) -> list[str]:
-        path = self.root / f"{name}.log"
-        return path.read_text().splitlines() if path.exists() else []
+        return lab.lines(self.root / f"{name}.log")
 
     @property
     def ansible(self) -> Any:
@@ -143,8 +144,8 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path / "node")
+def node(tmp_path: Path, collections: Path) -> Node:
+    return Node(tmp_path / "node", collections)
 
 
 def one_line(text: str) -> str:
@@ -172,6 +173,7 @@ def test_what_surrounds_it_does_not_reach_ansible(node: Node) -> None:
     assert "SECRET" not in env
     assert "PYTHONPATH" not in env
     assert env["AWS_REGION"] == "us-east-2"
+    assert env[in_process.ASKED] == "1"
     assert env["ANSIBLE_CONFIG"].endswith("/1/ansible_collections/pcluster/postboot/roles/pull/files/ansible.cfg")
     assert json.loads(node.ansible["args"][2])["common_mode"] == "cpu"
 
@@ -257,13 +259,49 @@ def test_a_boot_that_takes_too_long_fails_where_jobs_would_come(node: Node) -> N
     assert time.monotonic() - start < 15
     used = r"the budget of 2 s is used up while docker was running, for (?:[6-9]|1\d) s; fsx took most, 50 s; "
     needed = "a longer DevSettings/Timeouts/ComputeNodeBootstrapTimeout, a larger --budget where one is given, "
-    told = rf"{used}not done yet: docker, enroot; jobs would find the node so; needed: {needed}or common_deferred; see "
+    told = rf"{used}not done yet: docker, enroot; jobs would find the node unfinished; needed: {needed}"
+    told += "or common_deferred; see "
     assert re.match(told, one_line(err))
     assert (code, out, node.started()) == (1, err, False)
     status = {one["name"]: one["status"] for one in node.report["components"]}
     assert status == {"fsx": "unchanged", "docker": "deferred", "enroot": "deferred"}
     assert (node.report["outcome"], node.report["stopped"]["component"]) == ("stopped", "docker")
     assert node.report["stopped"]["message"].startswith("the budget of 2 s is used up while docker was running")
+
+
+def told(node: Node) -> dict[str, str]:
+    """What others can read of the node while it boots; nothing before there is any of it."""
+    path = node.root / "opt/slurm/pcluster-postboot/boots/cpu-st-c5-1"
+    return record.parse(path.read_text()) if path.exists() else {}
+
+
+def test_others_can_read_which_component_runs_and_how_the_boot_ended(node: Node) -> None:
+    (node.root / "opt/slurm").mkdir(parents=True)
+    node.write("etc/parallelcluster/slurm_plugin/slurm_nodename", "cpu-st-c5-1\n")
+    node.write("var/lib/cloud/data/instance-id", "i-0123456789abcdef0\n")
+    node.plan(progress=cut(), seconds=60)
+    begin = int(time.time())
+    process = node.start("boot", "--budget", "8", "--elapsed", "200")
+    until(lambda: told(node).get("component") == "docker", 10)
+    found = told(node)
+    assert (found["stage"], found["instance"]) == ("site", "i-0123456789abcdef0")
+    assert (found["number"], found["of"]) == ("2", "3")
+    assert begin + 6 <= int(found["deadline"]) <= time.time() + 6
+    assert process.wait(60) == 1
+    found = told(node)
+    assert (found["stage"], found["component"]) == ("failed", "docker")
+    assert found["why"].startswith("the budget of 8 s is used up while docker was running")
+    node.plan(progress=ended(entry("docker"), entry("node_exporter", "deferred", essential=False)))
+    node.boot()
+    assert told(node)["stage"] == "later"
+    assert node.run("later")[0] == 75
+    assert (told(node)["stage"], "deferred: node_exporter" in told(node)["why"]) == ("waits", True)
+    node.plan(progress=ended(entry("docker")))
+    assert node.run("later")[0] == 0
+    assert (told(node)["stage"], "why" in told(node)) == ("done", False)
+    before = told(node)
+    node.run("check")
+    assert told(node) == before
 
 
 def test_a_cut_boot_that_has_all_essentials_is_well(node: Node) -> None:
@@ -295,23 +333,23 @@ def test_what_only_waits_for_another_node_fails_no_cut_boot(node: Node) -> None:
 
 
 @pytest.mark.parametrize("kind", ["HeadNode", "LoginNode"])
-def test_a_cut_boot_is_well_where_no_jobs_run(tmp_path: Path, kind: str) -> None:
-    head = Node(tmp_path / "head", kind)
-    head.plan(progress=cut(), seconds=60)
-    code, out, err = head.boot(budget="1")
-    assert (code, err, head.started(), head.report["outcome"]) == (0, "", True, "unfinished")
+def test_a_cut_boot_is_well_where_no_jobs_run(node: Node, kind: str) -> None:
+    node.is_a(kind)
+    node.plan(progress=cut(), seconds=60)
+    code, out, err = node.boot(budget="1")
+    assert (code, err, node.started(), node.report["outcome"]) == (0, "", True, "unfinished")
     assert one_line(out).endswith("; not done yet: docker, enroot; pcluster-postboot.service goes on")
 
 
-def test_a_cut_boot_that_nothing_would_finish_fails(tmp_path: Path) -> None:
-    head = Node(tmp_path / "head", "HeadNode")
-    head.write("systemctl.fails", "Unit pcluster-postboot.service not found.\n")
-    head.plan(progress=cut(), seconds=60)
-    code, _out, err = head.boot(budget="1")
+def test_a_cut_boot_that_nothing_would_finish_fails(node: Node) -> None:
+    node.is_a("HeadNode")
+    node.write("systemctl.fails", "Unit pcluster-postboot.service not found.\n")
+    node.plan(progress=cut(), seconds=60)
+    code, _out, err = node.boot(budget="1")
     assert code == 1
     assert "pcluster-postboot.service cannot be started: Unit pcluster-postboot.service not found." in one_line(err)
-    head.plan(progress=cut(), seconds=60)
-    assert head.boot("--defer", "no", budget="1")[0] == 1
+    node.plan(progress=cut(), seconds=60)
+    assert node.boot("--defer", "no", budget="1")[0] == 1
 
 
 def test_what_bootstrap_has_used_is_of_the_budget(node: Node) -> None:
@@ -329,12 +367,12 @@ def test_a_service_that_does_not_start_fails_no_boot_that_has_all_essentials(nod
     assert "pcluster-postboot.service cannot be started" in out
 
 
-def test_a_head_node_waits_for_no_slurmd(tmp_path: Path) -> None:
-    head = Node(tmp_path / "head", "HeadNode")
-    head.write("systemctl.fails", "inactive\n")
-    head.plan(progress=ended())
-    assert head.run("later")[0] == 0
-    assert head.lines("systemctl") == []
+def test_a_head_node_waits_for_no_slurmd(node: Node) -> None:
+    node.is_a("HeadNode")
+    node.write("systemctl.fails", "inactive\n")
+    node.plan(progress=ended())
+    assert node.run("later")[0] == 0
+    assert node.lines("systemctl") == []
 
 
 def test_a_boot_that_is_cut_before_its_first_component_fails(node: Node) -> None:
@@ -386,13 +424,8 @@ def processes(marker: str) -> list[int]:
 @pytest.mark.parametrize("how", [{}, {"daemon": True}, {"stubborn": True}])
 def test_nothing_of_a_cut_run_is_left(node: Node, how: dict[str, Any]) -> None:
     # Stubborn ones get less time here than on a node.
-    source = Path(pull.__file__).read_text().replace("GRACE = 20.0", "GRACE = 1.0")
-    other = node.root / "lib/ansible_collections/pcluster/postboot/plugins"
-    other.mkdir(parents=True)
-    (other / "module_utils").symlink_to(Path(pull.__file__).parents[1] / "module_utils")
-    (other / "plugin_utils").mkdir()
-    (other / "plugin_utils/_pull.py").write_text(source)
-    node.collections = str(node.root / "lib")
+    node.program = node.root / "pull.py"
+    node.program.write_text(PROGRAM.read_text().replace("GRACE = 20.0", "GRACE = 1.0"))
     node.plan(progress=cut(), seconds=60, **how)
     assert node.boot(budget="2")[0] == 1
     assert processes(f"PCLUSTER_POSTBOOT_ROOT={node.root}\0") == []
@@ -402,7 +435,7 @@ def test_what_a_cut_run_has_held_is_released(node: Node) -> None:
     node.write("var/lib/pcluster-postboot/holds.json", json.dumps({"held": ["linux-aws"], "original": ""}))
     gone = subprocess.Popen(["true"])
     gone.wait()
-    lock = pull._run.Holder.of_process(os.getpid(), "pull")
+    lock = host_lock.Holder.of_process(os.getpid(), "pull")
     dead = {**lock.__dict__, "pid": gone.pid, "run_id": "dead", "pid_started": "1"}
     node.write("run/pcluster-postboot/lock", json.dumps(dead))
     node.plan(progress=cut(), seconds=60)
@@ -413,7 +446,7 @@ def test_what_a_cut_run_has_held_is_released(node: Node) -> None:
 
 def test_what_another_run_holds_stays_its_own(node: Node) -> None:
     node.write("var/lib/pcluster-postboot/holds.json", json.dumps({"held": ["linux-aws"], "original": ""}))
-    node.write("run/pcluster-postboot/lock", json.dumps(pull._run.Holder.of_process(os.getpid(), "push").__dict__))
+    node.write("run/pcluster-postboot/lock", json.dumps(host_lock.Holder.of_process(os.getpid(), "push").__dict__))
     node.plan(progress=cut(), seconds=60)
     node.boot(budget="1")
     assert (node.root / "var/lib/pcluster-postboot/holds.json").exists()
@@ -424,10 +457,7 @@ def test_what_another_run_holds_stays_its_own(node: Node) -> None:
 def test_a_run_that_is_asked_to_end_cleans_up(node: Node) -> None:
     node.plan(progress=cut(), seconds=60)
     process = node.start("boot", "--budget", "50")
-    deadline = time.monotonic() + 30
-    while not (node.root / "run/pcluster-postboot/progress.json").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until((node.root / "run/pcluster-postboot/progress.json").exists)
     process.send_signal(signal.SIGTERM)
     _out, err = process.communicate(timeout=40)
     assert process.returncode == 128 + signal.SIGTERM
@@ -495,6 +525,49 @@ def test_a_check_notes_and_changes_nothing(node: Node) -> None:
     code, out, _err = node.run("check")
     assert code == 0
     assert "pcluster.postboot: 1 node, 2 would change\n" in out
+    assert node.ansible["args"][-2:] == ["--check", "--diff"]
+    assert "PCLUSTER_POSTBOOT_PROGRESS" not in node.ansible["env"]
+
+
+def test_an_image_is_baked_by_its_own_playbook_without_a_limit_of_time(node: Node) -> None:
+    node.plan(progress=ended(entry("docker", "changed"), entry("dcgm_exporter", "failed", essential=False)))
+    code, out, err = node.run("bake", "--mode", "cpu")
+    assert (code, err) == (0, "")
+    assert re.fullmatch(r"1 components are as they should be, 3 changes, \d+ s; failed: dcgm_exporter", one_line(out))
+    playbook, *options = node.ansible["args"]
+    assert playbook == "pcluster.postboot.bake"
+    assert options[:3] == ["--inventory", f"{node.home}/inventory/image.yml", "--extra-vars"]
+    assert json.loads(options[3]) == {"common_phase": "all", "ansible_become": False, "common_mode": "cpu"}
+    assert "bake begins: phase all, mode cpu" in node.log
+    assert not node.started()
+
+
+def test_an_essential_that_fails_fails_the_image(node: Node) -> None:
+    node.plan(code=2, progress=ended(stopped={"component": "docker", "message": "no repository"}))
+    code, _out, err = node.run("bake")
+    assert code == 1
+    assert one_line(err).startswith("docker failed: no repository")
+
+
+@pytest.mark.parametrize(
+    ("last", "code", "fails"),
+    [
+        ("pcluster.postboot: 1 node, 0 would change, 1 failed, 3 s", 0, False),  # a non-essential, as the table says
+        ("pcluster.postboot: 1 node, 1 would change, 0 failed, 3 s", 0, True),
+        ("pcluster.postboot: 1 node, 10 would change, 0 failed, 3 s", 0, True),
+        ("pcluster.postboot: 1 node, 0 would change, 1 failed, 3 s", 2, True),
+        ("a table without its last line", 0, True),
+    ],
+)
+def test_an_image_is_complete_where_bake_would_change_nothing(node: Node, last: str, code: int, fails: bool) -> None:
+    node.plan(prints=[last], code=code)
+    found, out, err = node.run("baked")
+    assert bool(found) is fails
+    assert last in out
+    assert (f"the image is not what bake makes of it: check mode, nothing was changed: {last}" in err) is (
+        fails and not code
+    )
+    assert node.ansible["args"][0] == "pcluster.postboot.bake"
     assert node.ansible["args"][-2:] == ["--check", "--diff"]
     assert "PCLUSTER_POSTBOOT_PROGRESS" not in node.ansible["env"]
 

@@ -16,16 +16,17 @@ import signal
 import subprocess
 import sys
 import tarfile
-import threading
 import time
 import zipfile
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ansible_collections.pcluster.postboot.plugins.module_utils._boot import record
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
+from ansible_collections.pcluster.postboot.tests.waiting import until
 
 SCRIPT = Path(__file__).resolve().parents[3] / "roles/pull/files/bootstrap.sh"
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -48,15 +49,18 @@ told = os.environ["PCLUSTER_POSTBOOT_ROOT"] + "/fails"
 if os.path.exists(told):
     sys.exit(print("pcluster-postboot: docker failed", file=sys.stderr) or 1)
 """
-# It makes environments as uv does, without a network.
-UV = """#!/bin/sh
+# It makes environments as uv does: a link to a Python beside pyvenv.cfg, without a network and without starting one.
+UV = f"""#!/bin/sh
 set -e
 echo "$@" >> "$PCLUSTER_POSTBOOT_ROOT/uv.log"
 env | grep ^UV_ | sort > "$PCLUSTER_POSTBOOT_ROOT/uv.env"
 if [ -e "$PCLUSTER_POSTBOOT_ROOT/uv.fails" ]; then echo 'error: No space left on device (os error 28)' >&2; exit 2; fi
 case $1 in
-  venv) "$3" -m venv --without-pip "$4" ;;
-  pip) python=$5; "$python" -c 'import sysconfig, os; os.makedirs(sysconfig.get_path("purelib") + "/ansible")' ;;
+  venv)
+    mkdir -p "$4/bin"
+    ln -s {os.path.realpath(sys.executable)} "$4/bin/python"
+    echo 'home = {os.path.dirname(os.path.realpath(sys.executable))}' > "$4/pyvenv.cfg" ;;
+  pip) mkdir -p "${{5%/bin/python}}/lib/python{VERSION}/site-packages/ansible" ;;
 esac
 """
 PROGRAMS = {
@@ -131,7 +135,6 @@ class Node:
 
     def __init__(self, root: Path) -> None:
         self.root, self.opt = root, root / "opt/pcluster-postboot"
-        (root / "bin").mkdir(parents=True)
         for name, code in PROGRAMS.items():
             self.program(name, code)
         self.program("python3", f'exec "{sys.executable}" "$@"')
@@ -139,11 +142,7 @@ class Node:
         self.sha256 = self.publish()
 
     def program(self, name: str, code: str) -> Path:
-        path = self.root / "bin" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"#!/bin/bash\n{code}\n")
-        path.chmod(0o755)
-        return path
+        return lab.program(self.root / "bin" / name, f"#!/bin/bash\n{code}\n")
 
     def publish(self, version: str = "1.0.0", uv: bool = True, **changes: Any) -> str:
         """Put a bundle into S3 and return its sha256."""
@@ -158,7 +157,7 @@ class Node:
             "bundle.json": json.dumps(about).encode(),
             "requirements.txt": b"",
             "bootstrap.sh": SCRIPT.read_bytes(),
-            "ansible_collections/pcluster/postboot/plugins/plugin_utils/_pull.py": PULL.encode(),
+            "ansible_collections/pcluster/postboot/roles/pull/files/pull.py": PULL.encode(),
         }
         if uv:
             files[f"wheelhouse/uv-1.0-py3-none-manylinux_2_17_{platform.machine()}.whl"] = wheel()
@@ -212,12 +211,10 @@ class Node:
         return self.root / "var/log/pcluster-postboot/pull.log"
 
     def called(self) -> list[dict[str, Any]]:
-        path = self.root / "called"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [json.loads(line) for line in self.lines("called")]
 
     def lines(self, name: str) -> list[str]:
-        path = self.root / name
-        return path.read_text().splitlines() if path.exists() else []
+        return lab.lines(self.root / name)
 
     def installed(self) -> list[str]:
         return sorted(path.name for path in self.opt.glob("*-*"))
@@ -294,18 +291,13 @@ def test_what_surrounds_it_does_not_matter(node: Node) -> None:
     assert env["PYTHONPATH"] == os.path.dirname(os.path.dirname(os.path.dirname(node.called()[0]["python"])))
 
 
-def test_the_proxy_of_login_shells_counts(node: Node) -> None:
+def test_the_proxy_of_login_shells_counts_however_careless_its_script_is(node: Node) -> None:
     (node.root / "etc/profile.d").mkdir(parents=True)
-    (node.root / "etc/profile.d/proxy.sh").write_text("export https_proxy=http://proxy:3128\n")
-    node.install()
-    assert node.called()[0]["env"]["https_proxy"] == "http://proxy:3128"
-
-
-def test_a_proxy_script_that_is_careless_stops_nothing(node: Node) -> None:
-    (node.root / "etc/profile.d").mkdir(parents=True)
-    (node.root / "etc/profile.d/proxy.sh").write_text('export no_proxy="$NOBODY_SET_THIS,x"\n[ -n "$NOR_THIS" ]\n')
+    script = 'export https_proxy=http://proxy:3128 no_proxy="$NOBODY_SET_THIS,x"\n[ -n "$NOR_THIS" ]\n'
+    (node.root / "etc/profile.d/proxy.sh").write_text(script)
     assert node.install()[::2] == (0, "")
-    assert node.called()[0]["env"]["no_proxy"] == ",x"
+    env = node.called()[0]["env"]
+    assert (env["https_proxy"], env["no_proxy"]) == ("http://proxy:3128", ",x")
 
 
 @pytest.mark.parametrize(
@@ -347,6 +339,7 @@ def test_mode_none_does_nothing(node: Node, mode: str) -> None:
         (["--defer", "true"], "--defer is true; needed: yes or no"),
         (["--hold", "1"], "argument 1 is unknown; there are --bundle "),
         (["--check"], "--check needs --installed"),
+        (["--installed", "--bake"], "--bake with --installed needs --check"),
         (["--sha256", "abc"], "--sha256 is 'abc'; needed: the 64 hexadecimal digits"),
         (["--bundle", "bucket/key"], "--bundle is 'bucket/key'; needed: a URL that begins with s3://"),
         (["--bundle", "/nowhere.tar.gz"], "--bundle is /nowhere.tar.gz, which is not there"),
@@ -406,12 +399,45 @@ def test_a_wrong_sha256_is_one_line_and_the_next_run_completes(node: Node) -> No
     assert node.install()[0] == 0
 
 
-def test_a_bundle_that_was_cut_off_is_refused(node: Node) -> None:
-    whole = (node.root / "s3.tar.gz").read_bytes()
-    (node.root / "s3.tar.gz").write_bytes(whole[: len(whole) // 2])
-    assert f"its {len(whole) // 2} bytes have the sha256" in node.fails()
-    (node.root / "s3.tar.gz").write_bytes(whole)
-    assert node.install()[0] == 0
+def told(node: Node) -> dict[str, str]:
+    """What others can read of the node while it boots."""
+    (path,) = (node.root / "opt/slurm/pcluster-postboot/boots").iterdir()
+    return {"file": path.name, **record.parse(path.read_text())}
+
+
+def test_others_can_read_how_far_it_is_and_why_it_failed(node: Node) -> None:
+    (node.root / "opt/slurm").mkdir(parents=True)
+    for path, text in (
+        ("etc/parallelcluster/slurm_plugin/slurm_nodename", "cpu-st-c5-1\n"),
+        ("var/lib/cloud/data/instance-id", "i-0123456789abcdef0\n"),
+    ):
+        (node.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (node.root / path).write_text(text)
+    line = node.fails(sha256=HEX)
+    assert (told(node)["stage"], told(node)["why"]) == ("failed", line)
+    assert node.run("--sha256", "x")[0] == 1
+    assert told(node)["why"].startswith("--sha256 is 'x'; needed: the 64 hexadecimal digits")
+    begin = int(time.time())
+    assert node.install("--budget", "500")[0] == 0
+    found = told(node)
+    assert (found["file"], found["node"], found["stage"]) == ("cpu-st-c5-1", "cpu-st-c5-1", "bundle")
+    assert found["instance"] == "i-0123456789abcdef0"
+    assert begin <= int(found["since"]) <= int(found["deadline"]) - 500 <= time.time()
+
+
+@pytest.mark.parametrize("how", ["none", "read-only", "hangs"])
+def test_a_boot_does_not_need_anybody_to_read_it(node: Node, how: str) -> None:
+    if how == "read-only":
+        (node.root / "opt/slurm").mkdir(parents=True)
+        (node.root / "opt/slurm/pcluster-postboot").write_text("a file in the way, which root cannot pass either")
+    if how == "hangs":
+        (node.root / "opt/slurm").mkdir(parents=True)
+        node.program("mkdir", 'case "$*" in */boots) exec /bin/sleep 60 ;; *) exec /bin/mkdir "$@" ;; esac')
+    start = time.monotonic()
+    assert node.install(PATH=f"{node.root}/bin:/usr/bin:/bin")[0] == 0
+    assert time.monotonic() - start < 20
+    assert ("cannot be told" in node.log.read_text()) is (how != "none")
+    assert len(node.called()) == 1
 
 
 def test_a_bundle_that_is_none_is_refused(node: Node) -> None:
@@ -467,20 +493,15 @@ def test_a_download_that_outlives_a_killed_run_holds_no_lock(node: Node) -> None
 
 
 def test_all_tries_of_a_download_have_the_budget_together(node: Node) -> None:
-    (node.root / "aws.sh").write_text("/bin/sleep 2; exit 1")
-    assert "could not be read within the budget of 4 s" in node.fails("--budget", "4")
+    (node.root / "aws.sh").write_text("/bin/sleep 1; exit 1")
+    assert "could not be read within the budget of 2 s" in node.fails("--budget", "2")
     assert len(node.lines("aws.log")) <= 2
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    (tmp_path / "web").mkdir()
-    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "web"))
-    handler.func.log_message = lambda *_args: None  # type: ignore[attr-defined]
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
-        threading.Thread(target=httpd.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{httpd.server_address[1]}"
-        httpd.shutdown()
+    with lab.serving_files(tmp_path / "web") as url:
+        yield url
 
 
 def test_a_bundle_comes_over_http_or_from_a_file(node: Node, tmp_path: Path, server: str) -> None:
@@ -510,22 +531,19 @@ def test_a_bundle_for_other_nodes_is_refused(node: Node, changes: dict[str, Any]
     assert told in node.fails(sha256=node.publish(**changes))
 
 
+# Only who asks for the version is told another.
+PYTHON = f'case "$*" in *version_info*) echo {{}}; exit ;; esac; exec "{sys.executable}" "$@"'
+
+
 def test_the_system_is_asked_for_a_python_before_parallelcluster(node: Node) -> None:
     own = node.root / "opt/parallelcluster/pyenv/versions/3.14.10/bin/python3"
     for path, prints in ((node.root / "bin/python3", "3.9"), (own, VERSION)):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Only who asks for the version is told another.
-        path.write_text(
-            f'#!/bin/sh\ncase "$*" in *version_info*) echo {prints}; exit ;; esac\nexec "{sys.executable}" "$@"\n'
-        )
-        path.chmod(0o755)
+        node.program(os.path.relpath(path, node.root / "bin"), PYTHON.format(prints))
     for version in ("3.11", "3.12", "3.13", "3.14"):
         node.program(f"python{version}", "echo 3.9")
     assert node.install()[0] == 0
     assert f"an environment of {own} is there" in node.log.read_text()
-    node.program(
-        "python3.11", f'case "$*" in *version_info*) echo {VERSION}; exit ;; esac; exec "{sys.executable}" "$@"'
-    )
+    node.program("python3.11", PYTHON.format(VERSION))
     shutil.rmtree(node.opt)
     assert node.install()[0] == 0
     assert f"an environment of {node.root}/bin/python3.11 is there" in node.log.read_text()
@@ -533,8 +551,7 @@ def test_the_system_is_asked_for_a_python_before_parallelcluster(node: Node) -> 
 
 def test_where_no_python_fits_all_that_were_found_are_named(node: Node) -> None:
     for version in ("3", "3.11", "3.12", "3.13", "3.14"):
-        prints = f'case "$*" in *version_info*) echo 3.9; exit ;; esac; exec "{sys.executable}" "$@"'
-        node.program(f"python{version}", prints)
+        node.program(f"python{version}", PYTHON.format("3.9"))
     line = node.fails()
     assert line.startswith("no Python fits (")
     assert f"{node.root}/bin/python3 is 3.9" in line
@@ -568,10 +585,7 @@ def test_a_run_that_was_killed_is_finished_by_the_next(node: Node, at: str) -> N
     else:
         node.program("ln", hang)
     process = node.start("--bundle", URL, "--sha256", node.sha256)
-    deadline = time.monotonic() + 30
-    while not (node.root / "hangs").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until((node.root / "hangs").exists)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     assert not (node.opt / "current").exists()
@@ -713,10 +727,7 @@ def test_a_service_that_another_run_has_started_is_stopped_too(node: Node) -> No
     with open(lock, "w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         process = node.start("--bundle", URL, "--sha256", node.sha256)
-        deadline = time.monotonic() + 30
-        while not (node.root / "waits").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until((node.root / "waits").exists)
         (node.root / "state").write_text("active\n")
     process.communicate(timeout=60)
     assert process.returncode == 0
@@ -738,6 +749,20 @@ def test_the_service_runs_what_is_installed(node: Node) -> None:
     # The service waits for slurmd, and takes the lock again by itself.
     assert [call["locked"] for call in node.called()] == [True, False, True]
     assert not [line for line in node.lines("systemctl.log") if line.startswith("stop")]
+
+
+def test_an_image_has_the_bundle_that_its_nodes_then_need_not_fetch(node: Node) -> None:
+    assert node.install("--bake")[0] == 0
+    home = node.opt / f"1.0.0-{node.sha256[:12]}"
+    assert os.readlink(node.opt / "current") == home.name
+    assert node.run("--installed", "--bake", "--check")[0] == 0
+    bake, baked = node.called()
+    assert bake["args"][:5] == ["bake", "--home", str(home), "--mode", "auto"]
+    assert baked["args"] == ["baked", "--home", str(home), "--mode", "auto"]
+    assert node.lines("curl.log") == []  # nobody is asked for the time that a boot has left
+    assert node.install()[0] == 0
+    assert node.called()[-1]["args"][0] == "boot"
+    assert (len(node.lines("aws.log")), len(node.lines("uv.log"))) == (1, 2)
 
 
 def test_one_at_a_time(node: Node) -> None:
