@@ -4,17 +4,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
-
-from ansible_collections.pcluster.postboot.plugins.action import check_variables
 
 Variables = Callable[..., Callable[[str], Any]]
 SYSTEMS = {
@@ -27,7 +23,7 @@ SYSTEMS = {
 
 
 @pytest.fixture
-def variables(repo: Path) -> Variables:
+def variables(repo: Path, work_out: Variables) -> Variables:
     """variables(system, node_type, image_build, scratch, root, **more) returns a function that gives a variable."""
 
     def make(
@@ -38,20 +34,9 @@ def variables(repo: Path) -> Variables:
         root: str = "/scratch/docker",
         **more: Any,
     ) -> Any:
-        everything: dict[str, Any] = {}
-        for role in ("common", "docker"):
-            for part in ("defaults", "vars"):
-                everything.update(yaml.safe_load((repo / "roles" / role / part / "main.yml").read_text()) or {})
         facts = {"os": SYSTEMS[system], "architecture": "x86_64", "node_type": node_type, "image_build": image}
-        everything.update(
-            ansible_facts={"pcluster": {**facts, "scratch": scratch}},
-            __docker_config={"data_root": root},
-            ansible_search_path=[str(repo / "roles/docker")],
-            **more,
-        )
-        trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
-        templar = Templar(loader=DataLoader(), variables=trusted)
-        return lambda name: templar.template(check_variables._trusted("{{ " + name + " }}"))
+        more = {"__docker_config": {"data_root": root}, "ansible_search_path": [str(repo / "roles/docker")], **more}
+        return work_out("common docker", {**facts, "scratch": scratch}, **more)
 
     return make
 
@@ -78,8 +63,9 @@ def test_where_it_comes_from(variables: Variables, system: str, origin: str, fir
 @pytest.mark.parametrize(("system", "origin"), [("ubuntu", "docker"), ("rhel", "docker"), ("amzn", "distribution")])
 def test_which_packages_carry_dockers_version(variables: Variables, system: str, origin: str) -> None:
     value = variables(system)
-    carrying = [name for name in value("__docker_packages") if name in value("__docker_source['versioned']")]
-    assert carrying == (["docker-ce", "docker-ce-cli"] if origin == "docker" else ["docker"])
+    assert value("__docker_packages") == (["docker-ce", "docker-ce-cli"] if origin == "docker" else ["docker"])
+    assert [*value("__docker_packages"), *value("__docker_apart")] == value("__docker_source['packages']")
+    assert value("__docker_packages")[0] not in value("__docker_alternatives")
 
 
 @pytest.mark.parametrize(
@@ -88,6 +74,24 @@ def test_which_packages_carry_dockers_version(variables: Variables, system: str,
 )
 def test_which_nodes_get_it(variables: Variables, node_type: str, image: bool, enabled: bool) -> None:
     assert variables("ubuntu", node_type, image)("docker_enabled") is enabled
+
+
+@pytest.mark.parametrize(("tree", "has"), [("login-ubuntu2404", True), ("compute-cpu-ubuntu2404", False)])
+def test_the_one_line_for_login_nodes_holds_on_a_node_that_configures_itself(
+    ansible: Callable[..., Any], node_tree: Callable[[str], Path], tmp_path: Path, repo: Path, tree: str, has: bool
+) -> None:
+    inventory = (repo / "inventory/node.pcluster.yml").read_text()
+    (tmp_path / "node.pcluster.yml").write_text(f"{inventory}root: {node_tree(tree)}\n")
+    readme = (repo / "roles/docker/README.md").read_text().split("`group_vars/pcluster_login.yml`", 1)[1]
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/pcluster_login.yml").write_text(readme.split("```")[1].removeprefix("yaml\n"))
+    plugins = "pcluster.postboot.pcluster"
+    options = ("--inventory", str(tmp_path / "node.pcluster.yml"), "--host", "localhost")
+    done = ansible("inventory", *options, ANSIBLE_INVENTORY_ENABLED=plugins)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    expected = {"docker_enabled": True, "docker_users": ["alice", "bob"]} if has else {}
+    assert {name: value for name, value in found.items() if name.startswith("docker_")} == expected
 
 
 @pytest.mark.parametrize("scratch", [None, "/scratch", "/opt/dlami/nvme"])
