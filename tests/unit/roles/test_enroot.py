@@ -4,45 +4,34 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
 
-from ansible_collections.pcluster.postboot.plugins.action import check_variables
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
 Variables = Callable[..., Callable[[str], Any]]
 
 
 @pytest.fixture
-def variables(repo: Path) -> Variables:
+def variables(work_out: Variables) -> Variables:
     """variables(family, scratch=…, enroot=…, gpus=…, **more) returns a function that works out a variable."""
 
     def make(
         family: str = "debian", scratch: str | None = None, enroot: str | None = None, gpus: int = 0, **more: Any
     ) -> Any:
-        everything: dict[str, Any] = {}
-        for role in ("common", "enroot", "nvidia_container_toolkit"):
-            for part in ("defaults", "vars"):
-                everything.update(yaml.safe_load((repo / f"roles/{role}/{part}/main.yml").read_text()) or {})
-        everything.update(more)
         facts = {
             "architecture": "aarch64",
             "go_architecture": "arm64",
-            "image_build": False,
             "os": {"family": family, "id": {"debian": "ubuntu", "redhat": "amzn"}[family]},
             "scratch": scratch,
             "gpus": {"count": gpus},
             "components": {"enroot": enroot},
         }
-        everything["ansible_facts"] = {"pcluster": facts}
-        trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
-        templar = Templar(loader=DataLoader(), variables=trusted)
-        return lambda name: templar.template(check_variables._trusted("{{ " + name + " }}"))
+        return work_out("common nvidia_container_toolkit enroot", facts, **more)
 
     return make
 
@@ -62,37 +51,24 @@ def test_containers_are_on_the_nodes_own_disk(variables: Variables) -> None:
     ]
 
 
-def rendered(repo: Path, value: Callable[[str], Any], name: str) -> list[str]:
+def rendered(value: Callable[[str], Any], name: str) -> list[str]:
     """The lines of a template that are no comments."""
-    template = (repo / f"roles/enroot/templates/{name}").read_text()
-    words = (
-        "__enroot_directories",
-        "__enroot_on_scratch",
-        "__enroot_above",
-        "__common_scratch_after",
-        "__common_scratch_mounted",
-        "enroot_temp_dir",
-    )
-    known = {word: check_variables._trusted(value(word)) for word in (*words, "ansible_facts")}
-    text = Templar(loader=DataLoader(), variables={**known, "ansible_managed": "x"}).template(
-        check_variables._trusted(template)
-    )
-    return [line for line in text.splitlines() if not line.startswith("#")]
+    return [line for line in value(name).splitlines() if not line.startswith("#")]
 
 
 def test_nothing_is_made_on_the_scratch_disk_before_it_is_mounted(variables: Variables, repo: Path) -> None:
     value = variables(scratch="/scratch")
-    assert rendered(repo, value, "tmpfiles.conf.j2") == [
+    assert rendered(value, "tmpfiles.conf.j2") == [
         "d /run/enroot 1777 root root -",
         "e /scratch/enroot/tmp 1777 root root 10d",  # which makes nothing
     ]
-    assert rendered(repo, value, "scratch.conf.j2") == [
+    assert rendered(value, "scratch.conf.j2") == [
         "d /scratch/enroot 0755 root root -",
         "d /scratch/enroot/data 1777 root root -",
         "d /scratch/enroot/cache 1777 root root -",
         "d /scratch/enroot/tmp 1777 root root -",
     ]
-    unit = rendered(repo, value, "enroot-directories.service.j2")
+    unit = rendered(value, "enroot-directories.service.j2")
     assert "After=setup-ephemeral.service dlami-nvme.service" in unit
     made = "ExecStart=systemd-tmpfiles --create /etc/tmpfiles.d/enroot-directories.conf"
     assert unit[unit.index(value("__common_scratch_mounted")) + 1] == (
@@ -101,8 +77,8 @@ def test_nothing_is_made_on_the_scratch_disk_before_it_is_mounted(variables: Var
 
     value = variables()
     assert value("__enroot_on_scratch") == []
-    assert rendered(repo, value, "tmpfiles.conf.j2")[-1] == "d /var/lib/enroot/tmp 1777 root root 10d"
-    assert made in rendered(repo, value, "enroot-directories.service.j2")
+    assert rendered(value, "tmpfiles.conf.j2")[-1] == "d /var/lib/enroot/tmp 1777 root root 10d"
+    assert made in rendered(value, "enroot-directories.service.j2")
 
 
 def test_directories_of_ones_own_on_the_scratch_disk(variables: Variables, repo: Path) -> None:
@@ -112,7 +88,7 @@ def test_directories_of_ones_own_on_the_scratch_disk(variables: Variables, repo:
         "enroot_temp_dir": "/scratch2/tmp",
     }
     value = variables(scratch="/scratch", **places)
-    assert [line.split()[1] for line in rendered(repo, value, "scratch.conf.j2")] == [
+    assert [line.split()[1] for line in rendered(value, "scratch.conf.j2")] == [
         "/scratch/a",
         "/scratch/a/b",
         "/scratch/data",
@@ -128,12 +104,8 @@ def test_enroot_conf(variables: Variables, repo: Path) -> None:
         "ENROOT_RESTRICT_DEV": False,
     }
     value = variables(scratch="/scratch", enroot_settings=settings)
-    template = (repo / "roles/enroot/templates/enroot.conf.j2").read_text()
-    templar = Templar(
-        loader=DataLoader(), variables={"__enroot_settings": value("__enroot_settings"), "ansible_managed": "x"}
-    )
-    assert templar.template(check_variables._trusted(template)).splitlines() == [
-        "# x",
+    assert value("enroot.conf.j2").splitlines() == [
+        "# Managed.",
         f"ENROOT_RUNTIME_PATH {value('__enroot_own') % '/run/enroot'}",
         f"ENROOT_DATA_PATH {value('__enroot_own') % '/scratch/enroot/data'}",
         f"ENROOT_CACHE_PATH {value('__enroot_own') % '/scratch/enroot/cache'}",
@@ -172,21 +144,10 @@ def test_only_what_is_needed_needs_a_hash(variables: Variables) -> None:
     [("debian", None, "deb"), ("redhat", None, "rpm"), ("debian", "4.2.1", ""), ("redhat", "4.2.1", "")],
 )
 def test_a_hash_that_is_not_known_is_named_before_anything_is_touched(
-    family: str, enroot: str | None, missing: str
+    complaints: Callable[..., list[str]], family: str, enroot: str | None, missing: str
 ) -> None:
-    action = check_variables.ActionModule.__new__(check_variables.ActionModule)
-    action._templar = Templar(loader=DataLoader(), variables={})
-    node = {
-        "architecture": "aarch64",
-        "go_architecture": "arm64",
-        "os": {"family": family, "id": "x"},
-        "scratch": None,
-        "gpus": {"count": 0},
-        "components": {"enroot": enroot},
-    }
-    checker = action._checker(check_variables.read_roles(), {"ansible_facts": {"pcluster": node}})
-    assert checker.run(["enroot"], node, bool)["enroot"].run
-    assert [line.partition(" ")[0] for line in checker.errors] == (
+    node = {"architecture": "aarch64", "os": {"family": family, "id": "x"}, "components": {"enroot": enroot}}
+    assert [line.partition(" ")[0] for line in complaints("enroot", node)] == (
         [f"enroot_{missing}_sha256['aarch64']", f"enroot_caps_{missing}_sha256['aarch64']"] if missing else []
     )
 
@@ -202,3 +163,31 @@ def test_which_nodes_get_the_toolkit(variables: Variables) -> None:
 def test_where_the_toolkit_comes_from(variables: Variables, family: str, path: str) -> None:
     url = variables(family)("__nvidia_container_toolkit_repository_url")
     assert url == f"https://nvidia.github.io/libnvidia-container/stable/{path}"
+
+
+@pytest.mark.parametrize(
+    ("resolves", "own", "address"),
+    [
+        ("", "", "{slurm}"),
+        ("gpu-st-p5-1", "", "gpu-st-p5-1"),
+        ("", "MASTER_ADDR=train.example.com\n", "train.example.com"),
+    ],
+)
+def test_pytorch_finds_the_first_node_without_dns_of_slurms_names(
+    variables: Variables, repo: Path, tmp_path: Path, resolves: str, own: str, address: str
+) -> None:
+    nodes = repo / "tests/unit/fixtures/slurm/nodes-24.11.5.txt"  # as scontrol has printed them
+    (line,) = (line for line in nodes.read_text().splitlines() if line.startswith("NodeName=gpu-st-p5-1 "))
+    (slurm,) = (word.partition("=")[2] for word in line.split() if word.startswith("NodeAddr="))
+    lab.program(tmp_path / "bin/getent", f"#!/bin/sh\n[ \"$2\" = '{resolves}' ]\n")
+    show = f"hostname) printf 'gpu-st-p5-%s\\n' 1 2 ;; *) grep \"^NodeName=$4 \" {nodes} ;;"
+    lab.program(tmp_path / "bin/scontrol", f"#!/bin/sh\ncase $2 in {show} esac\n")
+    environ, hook = tmp_path / "environment", tmp_path / "51-slurm-address.sh"
+    environ.write_text(f"PYTORCH_VERSION=2.6.0\n{own}")
+    hook.write_text(variables()("51-slurm-address.sh.j2"))
+    given = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "ENROOT_ENVIRON": str(environ), "SLURM_STEP_NODELIST": "gpu-x"}
+    for script in (repo / "molecule/cluster/standins/enroot/conf/hooks/extra/50-slurm-pytorch.sh", hook):
+        subprocess.run(["bash", str(script)], env=given, check=True)
+    lines = environ.read_text().splitlines()
+    assert [one for one in lines if one.startswith("MASTER_ADDR")] == [f"MASTER_ADDR={address.format(slurm=slurm)}"]
+    assert slurm != "gpu-st-p5-1"
