@@ -10,45 +10,26 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
-
-from ansible_collections.pcluster.postboot.plugins.action import check_variables
 
 Variables = Callable[..., Callable[[str], Any]]
 
 
 def facts(efa: str | None = None, count: int = 2, pci: int = 2, **more: Any) -> dict[str, Any]:
     node = {
-        "architecture": "x86_64",
-        "image_build": False,
         "node_type": "compute",
         "node_name": "gpu-st-p5-1",
         "instance_type": "p5.48xlarge",
-        "os": {"family": "debian", "id": "ubuntu"},
         "gpus": {"count": 8},
         "efa": {"count": count, "pci_count": pci},
-        "slurm": {"prefix": "/opt/slurm"},
         "components": {"efa": efa},
     }
     return {**node, **more}
 
 
 @pytest.fixture
-def variables(repo: Path) -> Variables:
+def variables(work_out: Variables) -> Variables:
     """variables(node, **more) returns a function that works out a variable."""
-
-    def make(node: dict[str, Any] | None = None, **more: Any) -> Any:
-        everything: dict[str, Any] = {}
-        for role in ("common", "efa"):
-            for part in ("defaults", "vars"):
-                everything.update(yaml.safe_load((repo / f"roles/{role}/{part}/main.yml").read_text()) or {})
-        everything.update(more, ansible_facts={"pcluster": node or facts()})
-        trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
-        templar = Templar(loader=DataLoader(), variables=trusted)
-        return lambda name: templar.template(check_variables._trusted("{{ " + name + " }}"))
-
-    return make
+    return lambda node=None, **more: work_out("common efa", node or facts(), **more)
 
 
 @pytest.mark.parametrize(("count", "pci", "enabled"), [(2, 2, True), (0, 2, True), (0, 0, False)])
@@ -107,14 +88,9 @@ def test_jobs_are_asked_for_where_they_run(variables: Variables) -> None:
 
 
 @pytest.mark.parametrize("there", ["1.49.0", "1.50.0", "1.51.0"])
-def test_an_ami_that_has_it_needs_no_hash(there: str) -> None:
+def test_an_ami_that_has_it_needs_no_hash(complaints: Callable[..., list[str]], there: str) -> None:
     """With nothing set, on a node that brings EFA, of whatever version."""
-    action = check_variables.ActionModule.__new__(check_variables.ActionModule)
-    action._templar = Templar(loader=DataLoader(), variables={})
-    node = facts(there)
-    checker = action._checker(check_variables.read_roles(), {"ansible_facts": {"pcluster": node}})
-    assert checker.run(["efa"], node, bool)["efa"].run
-    assert checker.errors == []
+    assert complaints("efa", facts(there)) == []
 
 
 def test_the_pinned_version_is_the_default_one(repo: Path) -> None:
@@ -127,17 +103,40 @@ def test_the_pinned_version_is_the_default_one(repo: Path) -> None:
     [
         ({"efa_installer_options": ["--uninstall"]}, "efa_installer_options is"),
         ({"efa_mpi": ["openmpi6"]}, "efa_mpi is"),
-        ({"efa_sha256": {"noarch": ""}}, "efa_sha256['noarch'] is not set; needed: the 64 hexadecimal digits"),
+        # AWS' signature vouches for an installer without a hash.
+        ({"efa_sha256": {"noarch": ""}}, ""),
+        (
+            {"efa_sha256": {"noarch": ""}, "efa_verify_signature": False},
+            "efa_sha256['noarch'] is not set; needed: the 64 hexadecimal digits",
+        ),
         ({"efa_upgrades": True}, "efa_upgrades is no variable of role efa: did you mean efa_upgrade?"),
         ({"efa_signature_sha256": {"noarch": ""}}, ""),
         # What public scripts call it with.
         ({"efa_installer_options": ["--skip-kmod", "--skip-rdma-core", "--skip-plugin", "--build-ngc"]}, ""),
     ],
 )
-def test_mistakes_are_named_before_anything_is_touched(setting: dict[str, Any], says: str) -> None:
-    action = check_variables.ActionModule.__new__(check_variables.ActionModule)
-    action._templar = Templar(loader=DataLoader(), variables={})
-    node = facts()
-    checker = action._checker(check_variables.read_roles(), {"ansible_facts": {"pcluster": node}, **setting})
-    assert checker.run(["efa"], node, bool)["efa"].run
-    assert [line[: len(says)] for line in checker.errors] == ([says] if says else [])
+def test_mistakes_are_named_before_anything_is_touched(
+    complaints: Callable[..., list[str]], setting: dict[str, Any], says: str
+) -> None:
+    assert [line[: len(says)] for line in complaints("efa", facts(), **setting)] == ([says] if says else [])
+
+
+NOTHING, DUE = {"changed": False, "due": False, "pending": ""}, {"changed": False, "due": True, "pending": ""}
+
+
+@pytest.mark.parametrize(
+    ("early", "asks"),
+    [
+        ({}, True),  # a play without download.yml
+        ({"__efa_foretold": {"changed": False, "failed": True, "msg": "no apt"}}, True),
+        ({"__efa_foretold": DUE}, True),
+        ({"__efa_foretold": NOTHING}, False),
+    ],
+)
+def test_what_the_early_look_has_answered_is_not_asked_again(
+    variables: Variables, repo: Path, early: dict[str, Any], asks: bool
+) -> None:
+    look = yaml.safe_load((repo / "roles/efa/tasks/install.yml").read_text())[0]
+    assert variables(**early)(look["when"]) is asks
+    answered = DUE if asks else {"changed": False, "skipped": True}
+    assert variables(**early, __efa_plan=answered)("__efa_known") == (DUE if asks else NOTHING)
