@@ -5,49 +5,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
-
-from ansible_collections.pcluster.postboot.plugins.action import check_variables
 
 Variables = Callable[..., Callable[[str], Any]]
 EFA = {"count": 32, "pci_count": 32}
-NO_EFA = {"count": 0, "pci_count": 0}
 
 
 def facts(kind: str = "head", efa: Any = None, software: str | None = "1.50.0", plugin: str | None = None) -> Any:
-    return {
-        "node_type": kind,
-        "node_name": "ip-10-0-0-5",
-        "architecture": "x86_64",
-        "go_architecture": "amd64",
-        "image_build": False,
-        "os": {"family": "debian", "id": "ubuntu"},
-        "mounts": {"wanted": [], "found": [{"path": "/fsx"}], "missing": []},
-        "efa": efa or NO_EFA,
-        "slurm": {"prefix": "/opt/slurm"},
-        "components": {"cuda": "13.0.2", "efa": software, "aws_ofi_nccl": plugin},
-    }
+    devices = {"efa": efa} if efa else {}
+    return {"node_type": kind, **devices, "components": {"cuda": "13.0.2", "efa": software, "aws_ofi_nccl": plugin}}
 
 
 @pytest.fixture
-def variables(repo: Path) -> Variables:
+def variables(work_out: Variables) -> Variables:
     """variables(node, **more) returns a function that works out a variable."""
 
     def make(node: Any, **more: Any) -> Any:
-        everything: dict[str, Any] = {}
-        for role in ("common", "aws_ofi_nccl"):
-            for part in ("defaults", "vars"):
-                everything.update(yaml.safe_load((repo / f"roles/{role}/{part}/main.yml").read_text()) or {})
-        everything.update({"inventory_hostname": "one", **more, "ansible_facts": {"pcluster": node}})
-        trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
-        templar = Templar(loader=DataLoader(), variables=trusted)
-        return lambda name: templar.template(check_variables._trusted("{{ " + name + " }}"))
+        return work_out("common aws_ofi_nccl", node, **{"inventory_hostname": "one", **more})
 
     return make
 
@@ -82,14 +58,9 @@ def test_which_nodes_get_it(variables: Variables, node: Any, builder: str, gets:
         (facts("compute", EFA), "always", False),
     ],
 )
-def test_who_needs_the_hash(node: Any, build: str, asks: bool) -> None:
-    action = check_variables.ActionModule.__new__(check_variables.ActionModule)
-    action._templar = Templar(loader=DataLoader(), variables={})
-    given: dict[str, Any] = {"ansible_facts": {"pcluster": node}, "aws_ofi_nccl_build": build}
-    given["aws_ofi_nccl_sha256"] = {"noarch": ""}
-    checker = action._checker(check_variables.read_roles(), given)
-    assert checker.run(["aws_ofi_nccl"], node, bool)["aws_ofi_nccl"].run
-    assert [line.partition(" ")[0] for line in checker.errors] == (["aws_ofi_nccl_sha256['noarch']"] if asks else [])
+def test_who_needs_the_hash(complaints: Callable[..., list[str]], node: Any, build: str, asks: bool) -> None:
+    said = complaints("aws_ofi_nccl", node, aws_ofi_nccl_build=build, aws_ofi_nccl_sha256={"noarch": ""})
+    assert [line.partition(" ")[0] for line in said] == (["aws_ofi_nccl_sha256['noarch']"] if asks else [])
 
 
 def test_how_it_is_built(variables: Variables) -> None:
