@@ -17,10 +17,6 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
-
-from ansible_collections.pcluster.postboot.plugins.action import check_variables
 
 Value = Callable[[str], Any]
 Variables = Callable[..., Value]
@@ -29,39 +25,15 @@ SHELLS = [shell for shell in ("dash", "bash", "zsh") if any(Path(f, shell).exist
 
 
 @pytest.fixture
-def variables(repo: Path) -> Variables:
+def variables(work_out: Variables) -> Variables:
     """variables(node type, gpus=…, cuda=…, facts=…, **more) returns a function that works out a variable or text."""
 
     def make(
         kind: str = "head", gpus: int = 0, cuda: str | None = None, facts: dict[str, Any] | None = None, **more: Any
     ) -> Value:
-        everything: dict[str, Any] = {}
-        for role in ("common", "nccl"):
-            for part in ("defaults", "vars"):
-                everything.update(yaml.safe_load((repo / f"roles/{role}/{part}/main.yml").read_text()) or {})
-        node = {
-            "node_type": kind,
-            "node_name": "ip-10-0-0-5",
-            "cluster": "main",
-            "architecture": "x86_64",
-            "image_build": False,
-            "os": {"family": "debian"},
-            "mounts": {"wanted": [], "found": [{"path": "/fsx"}], "missing": []},
-            "gpus": {"count": gpus},
-            "efa": {"count": 0},
-            "slurm": {"prefix": "/opt/slurm"},
-            "components": {"cuda": cuda},
-        }
+        node = {"node_type": kind, "gpus": {"count": gpus}, "components": {"cuda": cuda}}
         host = {"inventory_hostname": "one", "ansible_managed": "x", "ansible_check_mode": False}
-        everything.update({**host, **more, "ansible_facts": {"pcluster": {**node, **(facts or {})}}})
-        trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
-        templar = Templar(loader=DataLoader(), variables=trusted)
-
-        def work_out(name: str) -> Any:
-            text = name if "\n" in name else "{{ " + name + " }}"
-            return templar.template(check_variables._trusted(text))
-
-        return work_out
+        return work_out("common nccl", {**node, **(facts or {})}, **{**host, **more})
 
     return make
 
@@ -197,28 +169,14 @@ def test_a_mistake_is_one_line(variables: Variables, given: dict[str, Any], says
     ("kind", "method", "missing"),
     [("head", "source", ["nccl_source_sha256['noarch']"]), ("head", "package", []), ("login", "source", [])],
 )
-def test_only_who_builds_needs_a_hash_and_only_that_of_its_method(kind: str, method: str, missing: list[str]) -> None:
-    unknown = {"nccl_source_sha256": {"noarch": ""}}
-    assert lacks(kind, {"nccl_method": method, **unknown}) == missing
+def test_only_who_builds_needs_a_hash_and_only_that_of_its_method(
+    complaints: Callable[..., list[str]], kind: str, method: str, missing: list[str]
+) -> None:
+    node = {"node_type": kind, "architecture": "aarch64", "components": {"cuda": "12.8"}}
+    said = complaints("nccl", node, nccl_method=method, nccl_source_sha256={"noarch": ""})
+    assert [line.partition(" ")[0] for line in said] == missing
     # Each pinned version comes with its own.
-    assert lacks(kind, {"nccl_method": method}) == []
-
-
-def lacks(kind: str, settings: dict[str, Any]) -> list[str]:
-    """Return the variables without which a node of this kind is not let on."""
-    action = check_variables.ActionModule.__new__(check_variables.ActionModule)
-    action._templar = Templar(loader=DataLoader(), variables={})
-    node = {
-        "node_type": kind,
-        "architecture": "aarch64",
-        "image_build": False,
-        "mounts": {"wanted": [], "found": [{"path": "/fsx"}]},
-        "gpus": {"count": 0},
-        "components": {"cuda": "12.8"},
-    }
-    checker = action._checker(check_variables.read_roles(), {"ansible_facts": {"pcluster": node}, **settings})
-    assert checker.run(["nccl"], node, bool)["nccl"].run
-    return [line.partition(" ")[0] for line in checker.errors]
+    assert complaints("nccl", node, nccl_method=method) == []
 
 
 def test_why_a_node_has_none(variables: Variables) -> None:
@@ -227,12 +185,12 @@ def test_why_a_node_has_none(variables: Variables) -> None:
     head = {"ansible_facts": {"pcluster": {"node_type": "head", "node_name": "h", "cluster": "main"}}}
     play: dict[str, Any] = {"ansible_play_hosts_all": ["one"], "hostvars": hosts, "__nccl_seen": seen}
     assert variables("compute", 8, **play)("__nccl_missing") == (
-        f"{seen['why']}, and 600 s were waited for it; needed is that the head node publishes it: run the playbook "
+        f"{seen['why']}, and 600 s passed without it; needed is that the head node publishes it: run the playbook "
         "there, with the same variables"
     )
     # One that is at it is waited for much longer.
     building = {**play, "__nccl_seen": {**seen, "building": "ip-10-0-0-6 (pid 17)"}}
-    assert ", and 21600 s were waited for it; needed" in variables("compute", 8, **building)("__nccl_missing")
+    assert ", and 21600 s passed without it; needed" in variables("compute", 8, **building)("__nccl_missing")
     boot = variables("compute", 8, common_phase="boot", **play)
     assert boot("__nccl_missing").startswith(f"{seen['why']}, and a boot waits for nothing; needed is")
     # A head node of this play has had its turn: nobody waits for it. That of another cluster does not count.
@@ -261,7 +219,7 @@ def test_who_is_seen_building_is_waited_for(
     block = yaml.safe_load((repo / "roles/nccl/tasks/configure.yml").read_text())[0]["block"]
     (task,) = [task for task in block if "until" in task]
     pause = int(variables("compute", 8)(task["delay"].strip("{} ")))
-    play = {"ansible_play_hosts_all": [], "__nccl_seen": {**seen, "attempts": max(seconds // pause, 1)}}
+    play = {"ansible_play_hosts_all": [], "hostvars": {}, "__nccl_seen": {**seen, "attempts": max(seconds // pause, 1)}}
     value = variables("compute", 8, common_phase="later", **play)
     assert value(task["until"].strip()) is not goes_on
     assert 21600 - pause < int(value(task["retries"].strip("{} "))) * pause <= 21600
@@ -292,15 +250,12 @@ def test_who_waits_for_hours_says_so_before(
     assert (args["builder"], args["wait"], args["silence"]) == (False, 0, "{{ nccl_build_timeout }}")
 
 
-def test_what_is_remembered_is_what_a_user_has_set(repo: Path) -> None:
+def test_what_is_remembered_is_what_a_user_has_set(repo: Path, ansible: Callable[..., Any]) -> None:
     """With the lookup itself, as Ansible finds it."""
-    tests = repo / "tests/unit/roles"
     secret = {"common_mirrors": ["https://user:secret@mirror"], "common_phase": "boot", "nccl_jobs": 4}
-    line = ["ansible", "localhost", "-m", "ansible.builtin.debug", "-a", "msg={{ __nccl_remembered }}", "-e"]
+    line = ["localhost", "-m", "ansible.builtin.debug", "-a", "msg={{ __nccl_remembered }}", "-e"]
     given = {**secret, **yaml.safe_load((repo / "roles/nccl/vars/main.yml").read_text())}
-    path = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(repo / ".venv/collections")}
-    path["PATH"] = f"{Path(sys.executable).parent}:{path['PATH']}"
-    done = subprocess.run([*line, json.dumps(given)], env=path, cwd=tests, text=True, capture_output=True, timeout=60)
+    done = ansible("adhoc", *line, json.dumps(given), cwd=repo / "tests/unit/roles")
     assert done.returncode == 0, done.stdout
     told = json.loads(json.loads(done.stdout[done.stdout.index("{") :])["msg"])
     assert told == {"common_mirrors": ["https://user:secret@mirror"], "nccl_jobs": 4}
@@ -334,17 +289,15 @@ def shared(tmp_path: Path, variables: Variables, repo: Path) -> Callable[..., Pa
     return lay_out
 
 
+def run(*line: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    known = {"PATH": os.environ["PATH"], **environment}
+    return subprocess.run(line, env=known, text=True, capture_output=True, timeout=60, check=False)
+
+
 def sourced(folder: Path, shell: str, before: str = ":", times: int = 2, **more: str) -> dict[str, str]:
     script = f"set -eu; {before}; " + f". {folder}/nccl-shared.sh; " * times + "env"
-    done = subprocess.run(
-        [shell, "-c", script],
-        env={"PATH": os.environ["PATH"], **more},
-        text=True,
-        capture_output=True,
-        timeout=30,
-        check=True,
-    )
-    assert done.stderr == ""
+    done = run(shell, "-c", script, **more)
+    assert (done.returncode, done.stderr) == (0, "")
     return dict(line.split("=", 1) for line in done.stdout.splitlines())
 
 
@@ -438,15 +391,34 @@ HEADER = """/*
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_shell_knows_the_version(shared: Callable[..., Path], shell: str) -> None:
     folder = shared()
+    header = folder / NCCL / "include/nccl.h"
+    header.parent.mkdir()
+    header.write_text(HEADER)
+
+    def told(before: str = ":", between: str = ":", **given: str) -> str:
+        lines = f"set -eu; {before}; . {folder}/nccl-shared.sh; {between}; . {folder}/nccl-shared.sh"
+        done = run(shell, "-c", f'{lines}; echo "${{NCCL_VERSION-none}}"', **given)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.strip()
+
+    assert told() == "2.32.3"
+    assert told(NCCL_VERSION="mine") == told(before="NCCL_VERSION=mine") == "mine"
+    assert told(NCCL_HOME="/mine") == "none"
+    # A shell that was there before another NCCL was published knows that one's version.
+    assert told(between=f"sed -i s/32/33/ {header}") == "2.33.3"
+    assert told(between="NCCL_VERSION=mine") == "mine"
+    header.unlink()
+    assert told() == "none"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_no_job_and_no_container_is_told_the_version_of_the_shell(shared: Callable[..., Path], shell: str) -> None:
+    """An image that does not set NCCL_VERSION has an NCCL of its own, and Pyxis adds what the caller exports."""
+    folder = shared()
     (folder / NCCL / "include").mkdir()
     (folder / NCCL / "include/nccl.h").write_text(HEADER)
     found = sourced(folder, shell)
-    assert found["NCCL_VERSION"] == "2.32.3"
-    assert not [name for name in found if name.startswith("_nccl")]
-    assert sourced(folder, shell, NCCL_VERSION="mine")["NCCL_VERSION"] == "mine"
-    assert "NCCL_VERSION" not in sourced(folder, shell, NCCL_HOME="/mine")
-    (folder / NCCL / "include/nccl.h").unlink()
-    assert "NCCL_VERSION" not in sourced(folder, shell)
+    assert not [name for name in found if name == "NCCL_VERSION" or name.startswith("_nccl")]
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -498,9 +470,7 @@ class Which:
         (folder / NCCL).symlink_to(release)
 
     def __call__(self, *words: str | int, **given: str) -> tuple[int, list[str]]:
-        line = ["bash", str(self.script), *map(str, words)]
-        environment = {"PATH": os.environ["PATH"], **given}
-        done = subprocess.run(line, env=environment, text=True, capture_output=True, timeout=60, check=False)
+        done = run("bash", self.script, *map(str, words), **given)
         assert done.stderr == ""
         return done.returncode, done.stdout.splitlines()
 
@@ -577,14 +547,7 @@ def hook(
     (folder / "mounts").write_text("")
     (folder / "environ").write_text(environ)
     files = {"ENROOT_MOUNTS": str(folder / "mounts"), "ENROOT_ENVIRON": str(folder / "environ")}
-    done = subprocess.run(
-        [folder / "hook"],
-        env={"PATH": os.environ["PATH"], **files, **given},
-        text=True,
-        capture_output=True,
-        timeout=30,
-        check=False,
-    )
+    done = run(folder / "hook", **files, **given)
     lines = (folder / "environ").read_text().splitlines()
     return (folder / "mounts").read_text().splitlines(), dict(line.split("=", 1) for line in lines), done
 
