@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -15,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
 
-from ansible_collections.pcluster.postboot.plugins.action import check_variables
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import nccl_expected
+from ansible_collections.pcluster.postboot.tests import templating
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
+
+pytestmark = pytest.mark.once
 
 Variables = Callable[..., Callable[[str], Any]]
 Done = subprocess.CompletedProcess[str]
@@ -30,41 +32,38 @@ SHA256 = "0123456789abcdef" * 4
 HARMFUL = ("NCCL_PROTO", "NCCL_ALGO", "NCCL_MIN_NRINGS", "RDMAV_FORK_SAFE", "NCCL_BUFFSIZE")
 
 
+def work_out(
+    kind: str = "head", gpus: int = 0, cuda: str | None = "13.0.2", family: str = "debian", **more: Any
+) -> Callable[[str], Any]:
+    """Return a function that works out a variable."""
+    facts = {"os": {"family": family}, "gpus": {"count": gpus}, "components": {"cuda": cuda}}
+    return templating.work_out(
+        "common nccl_tests",
+        {"node_type": kind, **facts},
+        inventory_hostname="one",
+        ansible_managed="Ansible managed",
+        ansible_check_mode=False,
+        ansible_search_path=[str(templating.ROLES / "nccl_tests")],
+        **more,
+    )
+
+
 @pytest.fixture
-def variables(repo: Path) -> Variables:
+def variables() -> Variables:
     """variables(node type, gpus=…, cuda=…, family=…, **more) returns a function that works out a variable."""
+    return work_out
 
-    def make(
-        kind: str = "head", gpus: int = 0, cuda: str | None = "13.0.2", family: str = "debian", **more: Any
-    ) -> Callable[[str], Any]:
-        everything: dict[str, Any] = {}
-        for role in ("common", "nccl_tests"):
-            for part in ("defaults", "vars"):
-                everything.update(yaml.safe_load((repo / f"roles/{role}/{part}/main.yml").read_text()) or {})
-        node = {
-            "node_type": kind,
-            "node_name": "ip-10-0-0-5",
-            "architecture": "x86_64",
-            "image_build": False,
-            "os": {"family": family},
-            "mounts": {"wanted": [], "found": [{"path": "/fsx"}], "missing": []},
-            "gpus": {"count": gpus},
-            "slurm": {"prefix": "/opt/slurm"},
-            "components": {"cuda": cuda},
-        }
-        everything.update(
-            inventory_hostname="one",
-            ansible_managed="Ansible managed",
-            ansible_check_mode=False,
-            ansible_search_path=[str(repo / "roles/nccl_tests")],
-            ansible_facts={"pcluster": node},
-            **more,
-        )
-        trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
-        templar = Templar(loader=DataLoader(), variables=trusted)
-        return lambda name: templar.template(check_variables._trusted("{{ " + name + " }}"))
 
-    return make
+TOP = "/top-of-a-test"
+
+
+@functools.cache
+def files(mpi: bool) -> list[dict[str, str]]:
+    """Return the files of the role, which take long to work out, for a cluster below TOP."""
+    there = {"stat": {"exists": mpi, "isdir": mpi}}
+    given = {"common_shared_dir": f"{TOP}/fsx", "__nccl_tests_memory": f"{TOP}/remembered.json"}
+    found: list[dict[str, str]] = work_out(**given, __nccl_tests_mpi_there=there)("__nccl_tests_files")
+    return found
 
 
 @pytest.mark.parametrize(
@@ -141,17 +140,14 @@ def test_what_is_wrong_is_one_line(variables: Variables, given: Any, says: str) 
 class Cluster:
     """A shared directory with the role's files, and programs that stand for Slurm's and Ansible's."""
 
-    def __init__(self, top: Path, variables: Variables, mpi: bool = True) -> None:
+    def __init__(self, top: Path, mpi: bool = True) -> None:
         self.top, self.shared, self.fake, self.mpi = top, top / "fsx", top / "bin", mpi
         self.scripts, self.results = self.shared / "nccl", self.shared / "nccl-tests/results"
         for folder in (self.scripts, self.results, self.fake, self.shared / "containers"):
             folder.mkdir(parents=True)
-        there = {"stat": {"exists": mpi, "isdir": mpi}}
-        given = {"common_shared_dir": str(self.shared), "__nccl_tests_mpi_there": there}
-        given["__nccl_tests_memory"] = str(top / "remembered.json")
-        self.files = {one["path"]: one for one in variables(**given)("__nccl_tests_files")}
+        self.files = {one["path"]: one for one in files(mpi)}
         for name, one in self.files.items():
-            (self.scripts / name).write_text(one["content"])
+            (self.scripts / name).write_text(one["content"].replace(TOP, str(top)))
             (self.scripts / name).chmod(int(one["mode"], 8))
         self.node("cuda13-x86_64")
         self.program("scontrol", 'printf "%s\\n" n1 n2')
@@ -159,15 +155,11 @@ class Cluster:
         (top / "sizes").write_text("1048576 16777216\n")
 
     def program(self, name: str, lines: str) -> None:
-        (self.fake / name).write_text(f"#!/bin/bash\n{lines}\n")
-        (self.fake / name).chmod(0o755)
+        lab.program(self.fake / name, f"#!/bin/bash\n{lines}\n")
 
     def publish(self, root: str, release: str, *files: str) -> None:
         for file in files:
-            path = self.shared / root / release / file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("#!/bin/sh\n")
-            path.chmod(0o755)
+            lab.program(self.shared / root / release / file, "#!/bin/sh\n")
         manifest = {"inputs": {"mpi": "/opt/amazon/openmpi" if self.mpi else ""}}
         (self.shared / root / release / "manifest.json").write_text(json.dumps(manifest, indent=2))
         for name in ("current", f"current-{release.split('-', 1)[1]}"):
@@ -199,8 +191,7 @@ class Cluster:
         return self.run(name, **{**slurm, **environment})
 
     def calls(self) -> list[str]:
-        path = self.top / "calls"
-        return path.read_text().splitlines() if path.exists() else []
+        return lab.lines(self.top / "calls")
 
 
 # srun prints what nccl-tests would, with a bandwidth that some settings change.
@@ -210,7 +201,7 @@ echo "NVLS=${{NCCL_NVLS_ENABLE-}} TUNER=${{NCCL_TUNER_PLUGIN-}} SHARED=${{NCCL_S
 # What has the content of this file in it fails; where the file is empty, everything does.
 [ ! -e {top}/fails ] || [[ "$(tail -n 1 {top}/calls)" != *"$(cat {top}/fails)"* ]] ||
   {{ echo "srun: error: n2: task 9: Killed"; exit 137; }}
-busbw=400 wrong=$(cat {top}/wrong 2> /dev/null || echo 0)
+busbw=$(cat {top}/busbw 2> /dev/null || echo 400) wrong=$(cat {top}/wrong 2> /dev/null || echo 0)
 case "$NCCL_NVLS_ENABLE" in 0) busbw=300 ;; esac
 case "$*" in *"-R 1"*) busbw=450 ;; esac
 if [ "$NCCL_DEBUG" = INFO ]; then
@@ -229,8 +220,8 @@ LDD = r"""printf '\t%s\n' 'linux-vdso.so.1 (0x00007ffc0)' 'libmpi.so.40 => /opt/
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, variables: Variables) -> Cluster:
-    made = Cluster(tmp_path, variables)
+def cluster(tmp_path: Path) -> Cluster:
+    made = Cluster(tmp_path)
     made.publish("nccl-tests", "2.19.6-cuda13-x86_64", "bin/all_reduce_perf")
     made.publish("nccl", "2.32.3-cuda13-x86_64", "lib/libnccl.so.2")
     return made
@@ -350,6 +341,35 @@ def test_phase_2_takes_more_and_more_nodes(cluster: Cluster) -> None:
     assert (done.returncode, done.stderr) == (2, "error: found 1 node; needed: more, as with sbatch --nodes=2\n")
 
 
+@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter", "alltoall"])
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_phase_2_tells_how_busy_the_network_is(cluster: Cluster, collective: str, nodes: int) -> None:
+    """At the limit of a p5's network, by the formula of verify, this is all of its 3200 Gbit/s."""
+    most = nccl_expected.limit("p5.48xlarge", nodes, collective)
+    assert most
+    (cluster.top / "busbw").write_text(f"{most.busbw:.0f}")
+    done = cluster.job("phase2-multinode.sbatch", nodes=nodes)
+    (row,) = [
+        line.split()
+        for line in done.stdout.split("## Scaling")[1].splitlines()
+        if re.match(rf"{collective}_perf +{nodes} .*%", line)
+    ]
+    assert float(row[4]) == pytest.approx(3200, rel=0.01)
+
+
+def test_phase_2_tells_the_latency(cluster: Cluster) -> None:
+    srun = (cluster.fake / "srun").read_text()
+    (cluster.fake / "srun").write_text(
+        srun.replace("-1 500.00", "-1 $time").replace(
+            "for size", 'case "$*" in --nodes=1*) time=31.50 ;; *) time=69.12 ;; esac; for size'
+        )
+    )
+    done = cluster.job("phase2-multinode.sbatch")
+    rows = [line.split() for line in done.stdout.split("## Latency")[1].splitlines() if "_perf" in line][:4]
+    assert rows[0] == ["all_reduce_perf", "2", "1048576", "69.12", "+37.6"]
+    assert len(rows) == 4
+
+
 def test_phase_4_compares_settings(cluster: Cluster) -> None:
     done = cluster.job("phase4-optimization.sbatch")
     lines = [line.split() for line in done.stdout.splitlines() if re.match(r"(size|1048576) ", line)]
@@ -400,8 +420,8 @@ def test_a_job_in_a_container_needs_an_image(cluster: Cluster) -> None:
     assert all("SHARED=0" in call and "--container-image=docker://x" in call for call in cluster.calls())
 
 
-def test_few_cores_and_no_mpi(tmp_path: Path, variables: Variables) -> None:
-    alone = Cluster(tmp_path, variables, mpi=False)
+def test_few_cores_and_no_mpi(tmp_path: Path) -> None:
+    alone = Cluster(tmp_path, mpi=False)
     alone.publish("nccl-tests", "2.19.6-cuda13-x86_64", "bin/all_reduce_perf")
     done = alone.job("phase1-baseline.sbatch", nodes=1, SLURM_JOB_CPUS_PER_NODE="192,2")
     assert done.returncode == 0, done.stderr
@@ -438,7 +458,20 @@ def test_more_gpus_than_cores(cluster: Cluster) -> None:
             "2.28.7",
             2,
             "found no sha256 of nccl 2.28.7; needed: install-nccl-shared.sh … --sha256 HEX "
-            "(https://pypi.org/project/nvidia-nccl-cu13/2.28.7/#files tells it)",
+            "(https://pypi.org/project/nvidia-nccl-cu13/2.28.7/#files tells it), or no version, which takes the pinned "
+            "ones (there is NCCL 2.32.3-cuda13-x86_64 in {nccl} already)",
+        ),
+        (
+            "v2.28.7-1 v1.17.2-aws {shared}",
+            2,
+            "found no sha256 of nccl 2.28.7 and aws_ofi_nccl 1.17.2; needed: install-nccl-shared.sh … --sha256 HEX "
+            "(https://pypi.org/project/nvidia-nccl-cu13/2.28.7/#files tells it) --ofi-sha256 HEX (that of "
+            "aws-ofi-nccl-1.17.2.tar.gz), or no version,",
+        ),
+        (
+            "v2.28.7-1 v1.17.2-aws --ofi-sha256 {sha}",
+            2,
+            "found no sha256 of nccl 2.28.7; needed: ",
         ),
         (
             "2.32.3 1.17.2",
@@ -511,6 +544,25 @@ def test_what_was_set_for_the_last_run_is_set_again(cluster: Cluster) -> None:
     remembered.write_text('{\n    "nccl_cuda": 12\n}')
     done = cluster.run("install-nccl-shared.sh", "2.28.7", "--sha256", SHA256)
     assert f'-e nccl_version=2.28.7 -e {{"nccl_cu12_sha256":{{"{os.uname().machine}":"{SHA256}"}}}}' in done.stdout
+
+
+def test_a_pinned_version_needs_no_hash(cluster: Cluster, variables: Variables) -> None:
+    cluster.program("ansible-galaxy", 'echo "pcluster.postboot 0.1.0"')
+    cluster.program("ansible-playbook", 'echo "$@"')
+    (cluster.scripts / "current-cuda13-x86_64").unlink()  # nothing is published yet
+    pinned = [name for name in variables()("__nccl_tests_pinned") if name.endswith((os.uname().machine, "noarch"))]
+    (nccl,) = (name.split("-")[1] for name in pinned if name.startswith("nccl_cu13-"))
+    (ofi,) = (name.split("-")[1] for name in pinned if name.startswith("aws_ofi_nccl-"))
+    done = cluster.run("install-nccl-shared.sh", f"v{nccl}-1", f"v{ofi}-aws", str(cluster.shared))
+    assert done.stdout == (
+        "-c local -i localhost, pcluster.postboot.site --tags aws_ofi_nccl,nccl "
+        f"-e nccl_version={nccl} -e aws_ofi_nccl_version={ofi} -e aws_ofi_nccl_build=always\n"
+    )
+    # A version of the source is pinned for what is built from the source alone.
+    done = cluster.run("install-nccl-shared.sh", f"v{nccl}-1", "--", "-e", "nccl_method=source")
+    assert (done.returncode, done.stdout) == (2, "")
+    source = variables(nccl_method="source")("__nccl_tests_pinned")
+    assert [name.split("-")[0] for name in source] == ["nccl_source", "aws_ofi_nccl"]
 
 
 def test_what_is_remembered_is_for_root(cluster: Cluster) -> None:
