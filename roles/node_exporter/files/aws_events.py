@@ -1,0 +1,332 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Write what AWS and ParallelCluster know of a cluster's future into a file that node_exporter picks up.
+
+The head node asks four sources, each for itself: EC2 for the capacity blocks that the cluster uses and for the events
+that are scheduled for its instances, ParallelCluster for the state of the fleet, and Slurm with clustermgtd for nodes
+that EC2 has no capacity for. What a source that does not answer has said before stays. A permission that is missing is
+told once, and that source is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import calendar
+import contextlib
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+AWS = (
+    *("/usr/local/bin/aws", "/usr/bin/aws", "/snap/bin/aws"),
+    *("/opt/parallelcluster/pyenv/versions/*/envs/*/bin/aws", "/opt/parallelcluster/pyenv/versions/*/bin/aws"),
+)
+FLEET_CONFIG = "/etc/parallelcluster/slurm_plugin/fleet-config.json"
+FLEET_STATUS = "/usr/local/bin/get-compute-fleet-status.sh"
+EVENTS = "/var/log/parallelcluster/clustermgtd.events"
+TAIL = 512 * 1024  # bytes of clustermgtd's events, of which a large cluster has some hundred lines a loop
+RECENT = 300  # seconds; clustermgtd tries to launch static nodes in each loop, once a minute
+VALUES = 200  # the most that a filter of EC2 takes
+CODES = ("instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop")
+# Whose end nobody has to wait for.
+OVER = {"expired", "cancelled", "payment-failed", "failed", "unavailable"}
+# The codes that ParallelCluster takes for a lack of capacity (SlurmNode.EC2_ICE_ERROR_CODES, and those grouped with
+# them in cluster_event_publisher.py).
+NO_CAPACITY = {
+    *("InsufficientCapacity", "InsufficientHostCapacity", "InsufficientInstanceCapacity"),
+    *("InsufficientReservedInstanceCapacity", "LimitedInstanceCapacity", "MaxSpotInstanceCountExceeded"),
+    *("SpotMaxPriceTooLow", "UnfulfillableCapacity", "Unsupported"),
+}
+REFUSED = re.compile(r"\((?:UnauthorizedOperation|AccessDenied|AccessDeniedException)\)")
+NODE = re.compile(r"([a-z0-9-]+)-(?:st|dy)-([a-z0-9-]+)-\d+")
+SAMPLE = re.compile(r"^(?P<metric>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
+ANSWERED, DENIED = "pcluster_aws_events_timestamp_seconds", "pcluster_aws_events_denied"
+HELP = {
+    "pcluster_capacity_block_end_timestamp_seconds": "When a capacity block of the cluster ends",
+    "pcluster_scheduled_event_timestamp_seconds": "When AWS begins what it has scheduled for an instance",
+    "pcluster_protected_mode": "Whether ParallelCluster has set the queue INACTIVE because its nodes fail to boot",
+    "pcluster_insufficient_capacity": "Nodes of a compute resource that EC2 has no capacity for",
+    ANSWERED: "When a source has last answered",
+    DENIED: "A source that the head node has no permission for",
+}
+# The metrics of each source, which stay while it does not answer.
+METRICS = {
+    "capacity_blocks": "pcluster_capacity_block_end_timestamp_seconds",
+    "scheduled_events": "pcluster_scheduled_event_timestamp_seconds",
+    "protected_mode": "pcluster_protected_mode",
+    "insufficient_capacity": "pcluster_insufficient_capacity",
+}
+Samples = dict[str, float]  # by labels, as they stand between the braces
+
+
+class Unanswered(Exception):
+    """Why a source says nothing, on one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split())[:600])
+
+
+class Denied(Unanswered):
+    """The head node may not ask."""
+
+
+def say(line: str, level: int = 4) -> None:
+    """Print one line: a warning, unless it is less (5). The journal is told so; a person is spared it."""
+    print(f"<{level}>" * ("JOURNAL_STREAM" in os.environ) + line, flush=True)
+
+
+def labels(**pairs: str) -> str:
+    quoted = (value.replace("\\", r"\\").replace('"', r"\"").replace("\n", " ") for value in pairs.values())
+    return ",".join(f'{name}="{value}"' for name, value in zip(pairs, quoted))
+
+
+def run(words: list[str], seconds: float) -> str:
+    """Return what a program prints, which may take so many seconds."""
+    environment = {**os.environ, "LC_ALL": "C", "AWS_PAGER": "", "AWS_MAX_ATTEMPTS": "2"}
+    environment.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=seconds,
+            check=False,
+            env=environment,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Unanswered(f"{words[0]} gave no answer within {seconds:g} s") from error
+    except OSError as error:
+        raise Unanswered(f"{words[0]} cannot be run: {error.strerror}") from error
+    if done.returncode:
+        said = done.stderr.strip() or done.stdout.strip() or "it said nothing"
+        raise (Denied if REFUSED.search(said) else Unanswered)(f"{words[0]} ended with {done.returncode}: {said}")
+    return done.stdout
+
+
+def moment(text: str) -> float:
+    """Return the seconds of a time as EC2 writes it, which is UTC."""
+    return float(calendar.timegm(time.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")))
+
+
+class Cluster:
+    """The sources, each of which is asked once in a run."""
+
+    def __init__(self, options: argparse.Namespace, now: float) -> None:
+        self.options, self.now = options, now
+        self._slurm: dict[str, str] = {}
+
+    def ec2(self, *words: str) -> Any:
+        place = [self.options.aws] if self.options.aws else [path for each in AWS for path in sorted(glob.glob(each))]
+        program = next((path for path in place if os.access(path, os.X_OK)), None)
+        if program is None:
+            raise Unanswered(f"the AWS CLI is not in {AWS[0]} or {AWS[1]}: install it")
+        limits = ("--cli-connect-timeout", "10", "--cli-read-timeout", "30")
+        line = [program, "ec2", *words, "--region", self.options.region, "--output", "json", *limits]
+        try:
+            return json.loads(run(line, self.options.timeout) or "{}")
+        except ValueError as error:
+            raise Unanswered(f"aws ec2 {words[0]} answers no JSON: {error}") from error
+
+    def scontrol(self, what: str) -> str:
+        """Return what Slurm shows of all nodes or partitions, one a line."""
+        if what not in self._slurm:
+            program = os.path.join(self.options.slurm, "bin/scontrol")
+            self._slurm[what] = run([program, "-a", "-o", "show", what], self.options.timeout)
+        return self._slurm[what]
+
+    def nodes(self) -> Iterator[dict[str, str]]:
+        for line in self.scontrol("nodes").splitlines():
+            fields: dict[str, str] = {}
+            # The first of a kind counts: free text, such as a reason, stands at the end of the line.
+            for key, value in re.findall(r"(?:^|\s)(NodeName|NodeAddr|State|Reason)=(\S*)", line):
+                fields.setdefault(key, value)
+            if "NodeName" in fields:
+                yield fields
+
+    # What EC2 knows
+
+    def capacity_blocks(self) -> Samples:
+        """Return when the capacity blocks end that the queues use. EC2 is not asked where there are none."""
+        try:
+            with open(self.options.fleet_config, encoding="utf-8") as stream:
+                fleet = json.load(stream)
+            entries = [entry for queue in fleet.values() for entry in queue.values()]
+        except (OSError, ValueError, AttributeError) as error:
+            raise Unanswered(f"{self.options.fleet_config} cannot be read: {error}") from error
+        ids = {entry["CapacityReservationId"] for entry in entries if entry.get("CapacityType") == "capacity-block"}
+        if not ids:
+            return {}
+        told = self.ec2("describe-capacity-reservations", "--capacity-reservation-ids", *sorted(ids))
+        return {
+            labels(reservation=one["CapacityReservationId"]): moment(one["EndDate"])
+            for one in told["CapacityReservations"]
+            if one.get("EndDate") and one.get("State") not in OVER
+        }
+
+    def scheduled_events(self) -> Samples:
+        """Return when an event begins that AWS has scheduled for an instance of the cluster."""
+        told = self.ec2("describe-instance-status", "--filters", f"Name=event.code,Values={','.join(CODES)}")
+        events: dict[str, dict[str, float]] = {}
+        for one in told["InstanceStatuses"]:
+            for event in one.get("Events") or []:
+                # One that is over is told for another week.
+                if event.get("NotBefore") and not event.get("Description", "").startswith(
+                    ("[Completed]", "[Canceled]")
+                ):
+                    events.setdefault(one["InstanceId"], {})[event["Code"]] = moment(event["NotBefore"])
+        if not events:
+            return {}
+        names = {node["NodeAddr"]: node["NodeName"] for node in self.nodes() if "NodeAddr" in node}
+        found: Samples = {}
+        for one in self.mine(sorted(events)):
+            # Slurm knows neither head nor login nodes, whose name is the host's.
+            name = names.get(one.get("PrivateIpAddress", "")) or one.get("PrivateDnsName", "").split(".")[0]
+            for code, begins in events[one["InstanceId"]].items():
+                # Not `instance`: Prometheus' own label of that name is the head node, which has the metric.
+                found[labels(node=name, instance_id=one["InstanceId"], code=code)] = begins
+        return found
+
+    def mine(self, instances: list[str]) -> Iterator[dict[str, Any]]:
+        """Yield those that are the cluster's, of instances of the whole account."""
+        tag = f"Name=tag:parallelcluster:cluster-name,Values={self.options.cluster}"
+        for begin in range(0, len(instances), VALUES):
+            ids = f"Name=instance-id,Values={','.join(instances[begin : begin + VALUES])}"
+            for group in self.ec2("describe-instances", "--filters", tag, ids)["Reservations"]:
+                yield from group["Instances"]
+
+    # What ParallelCluster and Slurm know
+
+    def protected_mode(self) -> Samples:
+        """Return for each queue whether it is INACTIVE in a fleet that is PROTECTED."""
+        try:
+            status = json.loads(run([self.options.fleet_status], self.options.timeout)).get("status")
+        except (ValueError, AttributeError) as error:
+            raise Unanswered(f"{self.options.fleet_status} answers no status: {error}") from error
+        states = re.findall(r"^PartitionName=(\S+) .*?\sState=(\w+)", self.scontrol("partitions"), re.MULTILINE)
+        return {labels(queue=name): float(status == "PROTECTED" and state == "INACTIVE") for name, state in states}
+
+    def insufficient_capacity(self) -> Samples:
+        """Count the nodes of each compute resource that are down because EC2 has no instances.
+
+        Slurm has the reason of a dynamic node. Of a static one only clustermgtd's events tell.
+        """
+        without = self.refused()
+        count: dict[tuple[str, str], int] = {}
+        for node in self.nodes():
+            name, states = NODE.fullmatch(node["NodeName"]), node.get("State", "").split("+")
+            if name is None:
+                continue
+            key = (name[1], name[2])
+            count.setdefault(key, 0)
+            code = re.match(r"\(Code:(\w+)\)", node.get("Reason", ""))
+            if "DOWN" in states and ((code and code[1] in NO_CAPACITY) or node["NodeName"] in without):
+                count[key] += 1
+        return {labels(queue=queue, compute_resource=name): float(n) for (queue, name), n in count.items()}
+
+    def refused(self) -> set[str]:
+        """Return the static nodes that clustermgtd could not launch lately, for want of capacity."""
+        try:
+            with open(self.options.events, "rb") as stream:
+                stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL))
+                lines = stream.read().decode("utf-8", "replace").splitlines()
+        except FileNotFoundError:
+            return set()
+        except OSError as error:
+            raise Unanswered(f"{self.options.events} cannot be read: {error.strerror}") from error
+        found: set[str] = set()
+        for line in lines:
+            if '"ice-failures"' in line:
+                # The first line may be the end of one.
+                with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+                    event = json.loads(line)
+                    if self.now - moment(event["datetime"]) <= RECENT:
+                        details = event["detail"]["error-details"].values()
+                        found |= {node["name"] for each in details for node in each["nodes"]}
+        return found
+
+
+# The file
+
+
+def before(path: str) -> dict[str, Samples]:
+    """Return what an earlier run has written."""
+    found: dict[str, Samples] = {}
+    with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as stream:
+        for line in stream:
+            sample = SAMPLE.match(line)
+            if sample:
+                found.setdefault(sample["metric"], {})[sample["labels"] or ""] = float(sample["value"])
+    return found
+
+
+def look(cluster: Cluster, old: dict[str, Samples]) -> dict[str, Samples]:
+    """Ask each source, and say what is wrong with one that does not answer."""
+    new: dict[str, Samples] = {ANSWERED: {}, DENIED: {}}
+    sources: dict[str, Callable[[], Samples]] = {name: getattr(cluster, name) for name in METRICS}
+    for name, ask in sources.items():
+        source, metric = labels(source=name), METRICS[name]
+        try:
+            new[metric] = ask()
+            new[ANSWERED][source] = cluster.now
+        except Denied as error:
+            new[DENIED][source] = 1
+            if source not in old.get(DENIED, {}):
+                say(f"{name} is left out until the head node's role has the permission that is missing: {error}")
+        except (Unanswered, KeyError, ValueError, TypeError) as error:
+            why = str(error) if isinstance(error, Unanswered) else f"an answer is not understood: {error!r}"
+            say(f"{name} is not known now: {why}")
+            new[metric] = old.get(metric, {})
+            if source in old.get(ANSWERED, {}):
+                new[ANSWERED][source] = old[ANSWERED][source]
+    return new
+
+
+def render(samples: dict[str, Samples]) -> str:
+    lines = []
+    for metric, text in HELP.items():
+        lines += [f"# HELP {metric} {text}", f"# TYPE {metric} gauge"] if samples.get(metric) else []
+        lines += [f"{metric}{{{each}}} {value:.0f}" for each, value in sorted(samples.get(metric, {}).items())]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def put(path: str, text: str) -> None:
+    """Put a file in place whole: a scrape finds the old one or the new one."""
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with open(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)
+        os.fchmod(descriptor, 0o644)
+    os.rename(temporary, path)
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="What AWS knows of a cluster's future, for node_exporter.")
+    parser.add_argument("--cluster", required=True, help="the name of the cluster")
+    parser.add_argument("--region", required=True, help="the region of the cluster")
+    parser.add_argument("--output", required=True, help="the file to write")
+    parser.add_argument("--slurm", default="/opt/slurm", help="where Slurm is (default: %(default)s)")
+    parser.add_argument("--aws", default="", help="the AWS CLI (default: where ParallelCluster's images have it)")
+    parser.add_argument("--fleet-config", default=FLEET_CONFIG, help="clustermgtd's queues (default: %(default)s)")
+    parser.add_argument("--fleet-status", default=FLEET_STATUS, help="tells the fleet's status (default: %(default)s)")
+    parser.add_argument("--events", default=EVENTS, help="clustermgtd's events (default: %(default)s)")
+    parser.add_argument("--timeout", type=float, default=60, help="seconds for each question (default: %(default)s)")
+    options = parser.parse_args(words)
+    try:
+        put(options.output, render(look(Cluster(options, time.time()), before(options.output))))
+    except OSError as error:
+        print(f"no metrics of what AWS knows: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
