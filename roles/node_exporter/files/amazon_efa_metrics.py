@@ -63,8 +63,6 @@ HELP = {
 
 
 class Sample(NamedTuple):
-    """One number of one port."""
-
     device: str
     port: str
     value: int
@@ -100,7 +98,6 @@ def counters(folder: str) -> dict[str, int]:
 
 
 def read(sysfs: str) -> dict[str, list[Sample]]:
-    """Return the samples of every counter."""
     samples: dict[str, list[Sample]] = {}
     for device in devices(sysfs):
         path = os.path.join(sysfs, device)
@@ -115,7 +112,6 @@ def read(sysfs: str) -> dict[str, list[Sample]]:
 
 
 def render(samples: dict[str, list[Sample]]) -> str:
-    """Write the samples as Prometheus reads them."""
     lines = []
     for name in sorted(samples):
         metric = PREFIX + name
@@ -139,7 +135,6 @@ def put(path: str, text: str) -> None:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Read every counter once."""
     parser = argparse.ArgumentParser(description="The counters of EFA devices, for node_exporter.")
     parser.add_argument("--sysfs", default="/sys/class/infiniband", help="where the devices are (default: %(default)s)")
     parser.add_argument("--output", required=True, help="the file to write")

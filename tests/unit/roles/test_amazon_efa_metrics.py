@@ -4,36 +4,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
 
-from ansible_collections.pcluster.postboot.plugins.action import check_variables
+from ansible_collections.pcluster.postboot.tests.programs import load
 
-PROGRAM = Path(__file__).resolve().parents[3] / "roles/node_exporter/files/amazon_efa_metrics.py"
-
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("amazon_efa_metrics", PROGRAM)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-efa = load()
+efa = load("roles/node_exporter/files/amazon_efa_metrics.py")
 
 
 class Node:
@@ -182,18 +163,12 @@ def test_every_counter_of_the_driver_is_explained() -> None:
         (16, 0, None, True),
     ],
 )
-def test_which_node_has_them(repo: Path, count: int, pci: int, given: object, wanted: bool) -> None:
+def test_which_node_has_them(
+    work_out: Callable[..., Callable[[str], Any]], count: int, pci: int, given: object, wanted: bool
+) -> None:
     """And its node_exporter reads where they are, which otherwise is an error to it."""
-    everything: dict[str, Any] = {"ansible_facts": {"pcluster": {"efa": {"count": count, "pci_count": pci}}}}
-    for part in ("defaults", "vars"):
-        everything.update(yaml.safe_load((repo / f"roles/node_exporter/{part}/main.yml").read_text()))
-    everything.update({} if given is None else {"node_exporter_efa": given})
-    trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
-    templar = Templar(loader=DataLoader(), variables=trusted)
-
-    def value(name: str) -> Any:
-        return templar.template(check_variables._trusted("{{ " + name + " }}"))
-
+    more = {} if given is None else {"node_exporter_efa": given}
+    value = work_out("node_exporter", {"efa": {"count": count, "pci_count": pci}}, **more)
     flag = "--collector.textfile.directory=/run/amazon-efa-metrics"
     assert (flag in value("__node_exporter_arguments")) is wanted
     assert any("/run/amazon-efa-metrics" in line for line in value("__node_exporter_tmpfiles")) is wanted

@@ -11,12 +11,20 @@ from pathlib import Path
 
 import pytest
 
-# The exposure that systemd 252 has measured: 0 is the least, 10 that of a service without any limits.
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import components
+
+# The exposure that systemd 252 has measured, by the roles' templates.
 MEASURED = {
-    "dcgm_exporter/templates/package.service.j2": 1.9,
-    "node_exporter/templates/amazon-efa-metrics.service.j2": 1.1,
-    "node_exporter/templates/node_exporter.service.j2": 2.4,
-    "slurm_exporter/templates/slurm_exporter.service.j2": 1.9,
+    f"{each.name}/templates/{unit.source}": unit.exposure
+    for each in components.read()
+    for unit in each.units
+    if unit.exposure
+}
+# Who has to be root, and the privileges of root that are left: node-health writes where the head node believes what
+# it reads, and reads the kernel's log; the decider drains nodes.
+ROOT = {
+    "node_health/templates/pcluster-node-health.service.j2": "CAP_SYSLOG",
+    "node_health/templates/pcluster-node-health-decider.service.j2": "",
 }
 
 
@@ -54,5 +62,5 @@ def test_it_touches_no_mount(repo: Path, template: str) -> None:
     assert settings["ProtectSystem"] == "full"
     touching = {"ProtectHome", "ReadOnlyPaths", "ReadWritePaths", "InaccessiblePaths", "TemporaryFileSystem"}
     assert not touching & set(settings)
-    assert settings["User"] not in ("", "root")
-    assert settings["CapabilityBoundingSet"] == ""
+    assert settings["CapabilityBoundingSet"] == ROOT.get(template, "")
+    assert (settings.get("User", "root") == "root") is (template in ROOT)
