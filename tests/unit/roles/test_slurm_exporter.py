@@ -5,38 +5,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
-
-from ansible_collections.pcluster.postboot.plugins.action import check_variables
 
 Arguments = Callable[..., list[str]]
 
 
 @pytest.fixture
-def arguments(repo: Path) -> Arguments:
+def arguments(work_out: Callable[..., Callable[[str], Any]]) -> Arguments:
     """arguments(accounting, **variables) returns the flags beyond those that are always there."""
 
-    def work_out(accounting: bool = True, **variables: Any) -> list[str]:
-        everything: dict[str, Any] = {}
-        for part in ("defaults", "vars"):
-            everything.update(yaml.safe_load((repo / f"roles/slurm_exporter/{part}/main.yml").read_text()))
-        everything.update(variables)
-        everything["ansible_facts"] = {"pcluster": {"slurm": {"prefix": "/opt/slurm"}, "node_type": "head"}}
-        everything["__slurm_exporter_metrics"] = {"accounting": accounting}
-        trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
-        templar = Templar(loader=DataLoader(), variables=trusted)
-        found = templar.template(check_variables._trusted("{{ __slurm_exporter_arguments }}"))
+    def make(accounting: bool = True, **variables: Any) -> list[str]:
+        value = work_out("slurm_exporter", {}, __slurm_exporter_metrics={"accounting": accounting}, **variables)
+        found = value("__slurm_exporter_arguments")
         always = ["--web.listen-address=127.0.0.1:9341", "--slurm.bin-path=/opt/slurm/bin", "--command.timeout=5s"]
         assert found[:3] == always
         return list(found[3:])
 
-    return work_out
+    return make
 
 
 def test_collectors_that_can_only_fail_are_off(arguments: Arguments) -> None:
