@@ -21,7 +21,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?")
@@ -42,8 +42,6 @@ class TargetError(Exception):
 
 
 class Node(NamedTuple):
-    """One node that has something to scrape."""
-
     name: str
     address: str
     node_type: str
@@ -146,27 +144,27 @@ def slurm_nodes(prefix: str, seconds: float) -> list[Node]:
 # What login nodes say of themselves
 
 
-def open_private(directory: str) -> int:
+@contextlib.contextmanager
+def private(directory: str) -> Iterator[int]:
     """Open a folder into which nobody but us could have put something."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    found = os.fstat(descriptor)
-    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise TargetError(
+                f"{directory} belongs to user {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):04o}; "
+                f"needed: user {os.geteuid()}, mode 0700, so that nobody else can add targets"
+            )
+        yield descriptor
+    finally:
         os.close(descriptor)
-        raise TargetError(
-            f"{directory} belongs to user {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):04o}; "
-            f"needed: user {os.geteuid()}, mode 0700, so that nobody else can add targets"
-        )
-    return descriptor
 
 
-def read_entry(directory: int, file: str, now: float, max_age: float) -> Node | None:
-    """Return the login node of one file; None when it is too old. ValueError says what is wrong with it."""
+def read_entry(directory: int, file: str, now: float, max_age: float) -> list[Node]:
+    """Return the login node of one file; none when it is too old. ValueError says what is wrong with it."""
     # Not blocking: it could be a pipe.
     descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
     with open(descriptor, "rb") as stream:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-            raise ValueError("it is no regular file of ours")
         raw = stream.read(LARGEST_ENTRY + 1)
     if len(raw) > LARGEST_ENTRY:
         raise ValueError(f"it is longer than {LARGEST_ENTRY} bytes")
@@ -179,37 +177,28 @@ def read_entry(directory: int, file: str, now: float, max_age: float) -> Node | 
     if isinstance(written, bool) or not isinstance(written, (int, float)):
         raise ValueError(f"the time is {shown(written)}")
     if abs(now - written) > max_age:
-        return None
+        return []
     address = ipaddress.ip_address(str(entry.get("address")))
     if address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified:
         raise ValueError(f"{address} is no address of a node")
-    return Node(name, str(address_of(str(address))), "login")
+    return [Node(name, str(address_of(str(address))), "login")]
 
 
-def read_entries(directory: str, now: float, max_age: float) -> tuple[list[Node], list[str]]:
-    """Return the login nodes that have registered lately, and a line for each file that is not taken."""
-    try:
-        descriptor = open_private(directory)
-    except FileNotFoundError:
-        return [], []
+def entries(options: argparse.Namespace) -> None:
+    """Print the login nodes that have registered lately, and a line for each file that is not taken."""
     nodes, lines = [], []
-    try:
-        for file in sorted(os.listdir(descriptor)):
+    with contextlib.suppress(FileNotFoundError), private(options.directory) as directory:
+        for file in sorted(os.listdir(directory)):
             if file.startswith(".") or not file.endswith(".json"):
                 continue
             try:
-                node = read_entry(descriptor, file, now, max_age)
+                nodes += read_entry(directory, file, time.time(), options.max_age)
             except (OSError, ValueError) as error:
-                lines.append(f"{directory}/{file} is left out: {error}")
-                continue
-            if node:
-                nodes.append(node)
-    finally:
-        os.close(descriptor)
-    return nodes, lines
+                lines.append(f"{options.directory}/{file} is left out: {error}")
+    print(json.dumps({"nodes": nodes, "lines": lines}))
 
 
-def login_nodes(directory: str, max_age: float, seconds: float, lock: str) -> tuple[list[Node] | None, list[str]]:
+def login_nodes(directory: str, max_age: float, seconds: float, lock: str) -> list[Node]:
     """Read the entries in a process of its own, so that a shared file system that hangs does not stop the rest.
 
     That process keeps the lock for as long as it hangs, and no second one is started beside it.
@@ -226,19 +215,21 @@ def login_nodes(directory: str, max_age: float, seconds: float, lock: str) -> tu
             cwd="/",
         )
         out, _err = child.communicate(timeout=seconds)
-    except BlockingIOError:
-        return None, [f"{directory} still does not answer: its login nodes stay as they were"]
-    except subprocess.TimeoutExpired:
+    except BlockingIOError as error:
+        raise TargetError(f"{directory} still does not answer") from error
+    except subprocess.TimeoutExpired as error:
         child.kill()  # and it is not waited for: it may not be killable
-        return None, [f"{directory} gave no answer within {seconds:g} s: its login nodes stay as they were"]
+        raise TargetError(f"{directory} gave no answer within {seconds:g} s") from error
     finally:
         os.close(holder)
     try:
         answer = json.loads(out)
-        return [Node(*entry) for entry in answer["nodes"]], answer["lines"]
-    except (ValueError, KeyError, TypeError):
+    except ValueError as error:
         said = (out.decode("utf-8", "replace").strip() or f"ended with {child.returncode}").splitlines()[-1]
-        return None, [f"{said}: the login nodes stay as they were"]
+        raise TargetError(said) from error
+    for line in answer["lines"]:
+        say(line)
+    return [Node(*entry) for entry in answer["nodes"]]
 
 
 # What Prometheus reads
@@ -298,26 +289,23 @@ def render(options: argparse.Namespace) -> None:
     """
     before = read_groups(options.output)
     nodes = [Node(socket.gethostname().split(".")[0], options.head_address, "head")]
-    silent = set()
-    failure: TargetError | None = None
-    try:
-        nodes += slurm_nodes(options.slurm, options.timeout)
-    except TargetError as error:
-        failure = TargetError(f"{error}: the compute nodes stay as they were")
-        silent.add("compute")
+    sources = {"compute": lambda: slurm_nodes(options.slurm, options.timeout)}
     if options.registrations:
         lock = os.path.join(os.path.dirname(options.output), ".registrations.lock")
-        found, lines = login_nodes(options.registrations, options.max_age, options.timeout, lock)
-        for line in lines:
-            say(line)
-        if found is None:
-            silent.add("login")
-        nodes += found or []
+        sources["login"] = lambda: login_nodes(options.registrations, options.max_age, options.timeout, lock)
+    failures = {}
+    for node_type, ask in sources.items():
+        try:
+            nodes += ask()
+        except TargetError as error:
+            failures[node_type] = f"{error}: the {node_type} nodes stay as they were"
     groups = [group_of(node, options.cluster) for node in nodes]
-    groups += [group for group in before if group["labels"].get("pc_node_type") in silent]
+    groups += [group for group in before if group["labels"].get("pc_node_type") in failures]
     update(options.output, before, groups)
-    if failure:
-        raise failure
+    if "login" in failures:
+        say(failures["login"])
+    if "compute" in failures:
+        raise TargetError(failures["compute"])
 
 
 def update(path: str, before: list[Group], groups: list[Group]) -> None:
@@ -360,8 +348,7 @@ def register(options: argparse.Namespace) -> None:
     os.makedirs(os.path.dirname(directory), mode=0o755, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         os.mkdir(directory, 0o700)
-    descriptor = open_private(directory)
-    try:
+    with private(directory) as descriptor:
         name = socket.gethostname().split(".")[0]
         entry = {"name": name, "address": own_address(options.toward), "time": int(time.time())}
         own = f"{name}.json"
@@ -372,14 +359,6 @@ def register(options: argparse.Namespace) -> None:
             with contextlib.suppress(FileNotFoundError):
                 if now - os.stat(file, dir_fd=descriptor, follow_symlinks=False).st_mtime > options.forget:
                     os.unlink(file, dir_fd=descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def entries(options: argparse.Namespace) -> None:
-    """Print the registered login nodes, for `render`."""
-    nodes, lines = read_entries(options.directory, time.time(), options.max_age)
-    print(json.dumps({"nodes": nodes, "lines": lines}))
 
 
 def arguments(words: list[str] | None) -> argparse.Namespace:
@@ -411,7 +390,6 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Take one step."""
     options = arguments(words)
     os.umask(0o022)
     try:
