@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shlex
@@ -13,26 +12,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm import nodes as slurm_nodes
+from ansible_collections.pcluster.postboot.tests.programs import load
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
+from ansible_collections.pcluster.postboot.tests.waiting import until
 
 PROGRAM = Path(__file__).resolve().parents[3] / "roles/prometheus/files/prometheus_targets.py"
 HEAD = socket.gethostname().split(".")[0]
 
 
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("prometheus_targets", PROGRAM)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-targets = load()
+targets = load("roles/prometheus/files/prometheus_targets.py")
 
 
 def line(name: str, state: str, address: str = "10.0.0.9", partitions: str = "gpu", **more: str) -> str:
@@ -50,19 +43,17 @@ class Cluster:
 
     def __init__(self, root: Path) -> None:
         self.slurm, self.registrations, self.output = root / "slurm", root / "login.d", root / "state/nodes.json"
-        (self.slurm / "bin").mkdir(parents=True)
         self.output.parent.mkdir()
         self.says("")
 
     def says(self, *lines: str, code: int = 0, errors: str = "", sleep: int = 0) -> None:
-        program = self.slurm / "bin/scontrol"
         text = "\n".join([*lines, ""])
         # A shell, because it starts sooner than Python does.
-        program.write_text(
+        lab.program(
+            self.slurm / "bin/scontrol",
             f'#!/bin/sh\n[ {sleep} = 0 ] || exec sleep {sleep}\necho "$*" "$PATH" > {self.slurm}/called\n'
-            f"printf %s {shlex.quote(text)}\nprintf %s {shlex.quote(errors)} >&2\nexit {code}\n"
+            f"printf %s {shlex.quote(text)}\nprintf %s {shlex.quote(errors)} >&2\nexit {code}\n",
         )
-        program.chmod(0o755)
 
     def render(self, *more: str) -> int:
         # A machine that is busy with other tests may take longer than a node.
@@ -129,10 +120,12 @@ def test_states(state: str, up: bool) -> None:
     [
         *(("(null)", 0), ("", 0), ("shard:4", 0), ("gpu", 1), ("gpu:8", 8), ("gpu:h100:8", 8)),
         *(("gpu:h100:8(S:0-1),shard:32", 8), ("gpu:a100:4,gpu:l4:2", 6), ("efa:32,gpu:b200:8(S:0,2)", 8)),
+        *(("gpu:h100:8(S:0-1),shard:8", 8), ("gpu:2", 2), ("gpu:a:1,gpu:b:2", 3)),
     ],
 )
 def test_gpus(gres: str, count: int) -> None:
-    assert targets.gpus_of(gres) == count
+    """The program runs alone on a node, so it counts them itself, and as modules do."""
+    assert targets.gpus_of(gres) == slurm_nodes.gpus_of(gres) == count
 
 
 @pytest.mark.parametrize(
@@ -335,9 +328,7 @@ def test_login_nodes_stay_while_their_file_system_hangs(
     cluster.register("login-1")
     cluster.render()
     # The reader becomes one that hangs, keeping its descriptors, until it is told otherwise.
-    hang = tmp_path / "hang"
-    hang.write_text(f"#!/bin/sh\ntrap '' TERM\necho $$ > {tmp_path}/pid\nexec sleep 60\n")
-    hang.chmod(0o755)
+    hang = lab.program(tmp_path / "hang", f"#!/bin/sh\ntrap '' TERM\necho $$ > {tmp_path}/pid\nexec sleep 60\n")
     monkeypatch.setattr(targets.sys, "executable", str(hang))
     monkeypatch.setattr(targets.subprocess.Popen, "kill", lambda self: None)  # as if it could not be killed
     cluster.says(line("a-st-b-2", "IDLE+CLOUD"))
@@ -349,11 +340,7 @@ def test_login_nodes_stay_while_their_file_system_hangs(
     assert "still does not answer" in capsys.readouterr().out
     assert "login-1" in cluster.found
     os.kill(int((tmp_path / "pid").read_text()), 9)
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        cluster.render()
-        if "still" not in capsys.readouterr().out:
-            break
+    until(lambda: not cluster.render() and "still" not in capsys.readouterr().out)
     cluster.register("login-2")
     cluster.render()
     assert set(cluster.found) == {HEAD, "a-st-b-2", "login-1", "login-2"}
