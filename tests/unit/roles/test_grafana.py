@@ -10,28 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
-
-from ansible_collections.pcluster.postboot.plugins.action import check_variables
 
 Render = Callable[..., Any]
 
 
 @pytest.fixture
-def render(repo: Path) -> Render:
+def render(repo: Path, work_out: Callable[..., Callable[[str], Any]]) -> Render:
     """render(template, **variables) fills a template of this role on a head node."""
-    role = repo / "roles/grafana"
 
     def fill(text: str, node_type: str = "head", grafana: str | None = None, **more: Any) -> Any:
-        everything: dict[str, Any] = {"role_path": str(role), "ansible_managed": "managed"}
-        for part in ("defaults", "vars"):
-            everything.update(yaml.safe_load((role / part / "main.yml").read_text()))
-        everything.update(more)
-        everything["ansible_facts"] = {"pcluster": {"node_type": node_type, "components": {"grafana": grafana}}}
-        trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
-        return Templar(loader=DataLoader(), variables=trusted).template(check_variables._trusted(text))
+        facts = {"node_type": node_type, "components": {"grafana": grafana}}
+        return work_out("grafana", facts, role_path=str(repo / "roles/grafana"), **more)(text)
 
     return fill
 
@@ -52,7 +41,8 @@ def test_it_runs_where_prometheus_keeps_its_samples(render: Render, mode: str, s
     assert render("{{ grafana_enabled | bool }}", prometheus_mode=mode) is True
 
 
-def test_only_the_head_node_has_it(render: Render) -> None:
+def test_the_head_node_and_the_monitoring_instance_have_it(render: Render) -> None:
+    assert render("{{ grafana_enabled | bool }}", node_type="monitoring") is True
     assert render("{{ grafana_enabled | bool }}", node_type="compute") is False
     assert render("{{ grafana_enabled | bool }}", prometheus_enabled=False) is False
     assert render("{{ grafana_state }}") == "started"
@@ -126,13 +116,14 @@ def test_it_stops_only_once_prometheus_is_no_server(
     given = {
         "prometheus_mode": mode,
         "ansible_check_mode": False,
+        "__common_prometheus_changed": False,
         "__grafana_own": {"stat": {"exists": True}},
         "__grafana_prometheus": {"changed": False, **status},
     }
     assert render("{{ __grafana_stops }}", **given) is stops
     assert render("{{ __grafana_stop_summary }}", **given).startswith(told)
     # A check foretells what Prometheus becomes; another's Grafana is left alone.
-    changed = {"__prometheus_service": {"changed": True}}
+    changed = {"__common_prometheus_changed": True}
     assert render("{{ __grafana_stops }}", **{**given, "ansible_check_mode": True, **changed}) is True
     assert render("{{ __grafana_stops }}", **{**given, "ansible_check_mode": True}) is stops
     assert render("{{ __grafana_stops }}", **{**given, "__grafana_own": {"stat": {"exists": False}}}) is False
