@@ -5,44 +5,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
 
-from ansible_collections.pcluster.postboot.plugins.action import check_variables
-from ansible_collections.pcluster.postboot.plugins.module_utils import _cloudwatch_config as config
+from ansible_collections.pcluster.postboot.plugins.module_utils._cloudwatch import config
 
 Variables = Callable[..., Callable[[str], Any]]
 
 
 @pytest.fixture
-def variables(repo: Path) -> Variables:
+def variables(work_out: Variables) -> Variables:
     """variables(id="ubuntu", **facts) returns a function that works out a variable."""
 
     def make(os: str = "ubuntu", agent: str | None = None, **facts: Any) -> Any:
-        everything: dict[str, Any] = {}
-        for role in ("common", "cloudwatch_agent"):
-            for part in ("defaults", "vars"):
-                everything.update(yaml.safe_load((repo / f"roles/{role}/{part}/main.yml").read_text()) or {})
         known = {
             "cluster": "alpha",
-            "node_type": "head",
-            "node_name": "ip-10-0-0-1",
-            "queue": None,
-            "scratch": None,
-            "go_architecture": "amd64",
             "os": {"id": os, "family": "debian" if os == "ubuntu" else "redhat"},
             "components": {"cloudwatch_agent": agent},
-            "mounts": {"wanted": []},
         }
-        everything["ansible_facts"] = {"pcluster": {**known, **facts}}
-        trusted = {name: check_variables._trusted(value) for name, value in everything.items()}
-        templar = Templar(loader=DataLoader(), variables=trusted)
-        return lambda name: templar.template(check_variables._trusted("{{ " + name + " }}"))
+        return work_out("common cloudwatch_agent", {**known, **facts})
 
     return make
 
@@ -71,7 +53,7 @@ def test_where_the_packages_are(variables: Variables) -> None:
 
 
 def test_dimensions(variables: Variables) -> None:
-    head = {"ClusterName": "alpha", "NodeType": "head", "NodeName": "ip-10-0-0-1"}
+    head = {"ClusterName": "alpha", "NodeType": "head", "NodeName": "ip-10-0-0-5"}
     assert variables()("__cloudwatch_agent_dimensions") == head
     node = variables(node_type="compute", node_name="gpu-st-p5-1", queue="gpu")
     assert node("__cloudwatch_agent_dimensions")["Queue"] == "gpu"
