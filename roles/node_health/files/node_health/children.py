@@ -1,0 +1,109 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Work that may never end, such as a question to a file system that is dead, in a child of its own.
+
+A child that cannot be ended is left to itself and remembered: as long as it is there, no other child asks the same.
+So there is one child at most for each question, however long the hang lasts.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Sequence
+from typing import Callable
+
+from .look import Look
+
+
+def started(process: int) -> str:
+    """Return when a process was started, in the kernel's ticks: with its number that names it. Nothing if it ended."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="ascii", errors="replace") as stream:
+            fields = stream.read().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def hold(look: Look, question: str, process: int) -> None:
+    """Remember a process that cannot be ended."""
+    begun = started(process)
+    if begun:
+        look.remembered("stuck")[question] = [process, begun, look.now]
+
+
+def held(look: Look, question: str) -> str:
+    """Return why a question may not be asked: since when a child waits for the answer. Nothing if none waits."""
+    process, begun, since = look.remembered("stuck").get(question, (0, "", 0.0))
+    if not process or started(process) != begun:
+        look.remembered("stuck").pop(question, None)
+        return ""
+    return f"no answer for {look.now - since:.0f} s (process {process})"
+
+
+def ask(look: Look, questions: Sequence[str], work: Callable[[str], str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what `work` answers to each question, on one line, and why there is no answer to others."""
+    answers: dict[str, str] = {}
+    hangs = {question: why for question in questions for why in [held(look, question)] if why}
+    left = [question for question in questions if question not in hangs]
+    while left:
+        child, pipe = _begin(left, work)
+        got = _read(pipe, len(left), look.patience)
+        os.close(pipe)
+        answers.update(zip(left, got))
+        if len(got) == len(left):
+            os.waitpid(child, 0)
+            break
+        hung = left[len(got)]
+        hangs[hung] = f"no answer within {look.patience:g} s"
+        if not _ended(child):
+            hold(look, hung, child)
+        left = left[len(got) + 1 :]
+    return answers, hangs
+
+
+def _begin(questions: Sequence[str], work: Callable[[str], str]) -> tuple[int, int]:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writing)
+        return child, reading
+    code = 1
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        os.close(reading)
+        # A child that outlives this process must not hold its standard output open.
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        for question in questions:
+            os.write(writing, f"{work(question)}\n".encode())
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _read(pipe: int, count: int, patience: float) -> list[str]:
+    """Return the answers that come, each within its time."""
+    data = b""
+    while data.count(b"\n") < count:
+        ready = select.select([pipe], [], [], patience)[0]
+        part = os.read(pipe, 65536) if ready else b""
+        if not part:
+            break
+        data += part
+    return [line.decode("utf-8", "replace") for line in data.split(b"\n")[:-1]]
+
+
+def _ended(child: int) -> bool:
+    """End a child; tell whether it could be ended, which no process can that waits within the kernel."""
+    os.kill(child, signal.SIGKILL)
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return True
+        time.sleep(0.02)
+    return False
