@@ -1,0 +1,167 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What administrators do on the head node: see what was decided, hold a node, release it, and have a finding acted on
+again after the history has stopped that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+
+from .decision import CLASSES, OURS
+from .records import History, Record, Settings, alone, scan, settings_of
+from .run import remembered
+from .slurm import NoAnswer, Node, parse_nodes, scontrol
+
+CONFIGURATION = "/etc/pcluster-postboot/node-health-decider.json"
+
+
+class Refused(Exception):
+    """What an administrator asks for cannot be done."""
+
+
+def reservation(node: str) -> str:
+    """Return the name of the reservation that holds a node.
+
+    clustermgtd deletes those whose names begin with `pcluster-` and belong to no capacity block
+    (capacity_block_manager.py of aws-parallelcluster-node 3.16.1).
+    """
+    return f"node_health_{node}"
+
+
+def ago(now: float, then: float) -> str:
+    minutes = max(0, int(now - then) // 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h" if minutes < 2880 else f"{minutes // 1440} d"
+
+
+def status(settings: Settings, history: History, now: float) -> Iterator[str]:
+    """Yield the lines that tell how things are, from what the timer's last run has seen."""
+    limits = f"at most {settings.max_nodes} nodes at a time, {settings.max_share:g} % of a queue's (or one of them), "
+    yield f"action: {settings.action}; {limits}{settings.max_per_hour} an hour"
+    cache = remembered(settings.cache)
+    states = scan(settings.states, cache.states)[0]
+    drained = {one["node"]: one for one in history.open()}
+    withheld = {(one[0], one[1]): one[2:] for one in cache.withheld}
+    yield f"states: {len(states)} nodes; silent: {', '.join(cache.silent) or 'none'}"
+    for name, state in sorted(states.items()):
+        for found in state["findings"]:
+            why = withheld.get((name, found["finding"]), ["", ""])
+            what = f"not drained ({why[0]}): {why[1]}" if why[0] else "watched"
+            if name in drained:
+                what = f"drained {ago(now, drained[name]['time'])} ago"
+            elif found["class"] in CLASSES and not why[0]:
+                what = "not judged: another finding counts, or the node takes no jobs anyway"
+            since = f"for {ago(now, found['since'])}"
+            where = f"{name}: {found['finding']} ({found['class']}) {found['subject']}"
+            yield f"{where} {since}: {found['evidence']}: {what}"
+    for name, record in drained.items():
+        if name not in states or not states[name]["findings"]:
+            yield f"{name}: drained {ago(now, record['time'])} ago: {record['reason']}"
+    for name, hold in history.holds.items():
+        yield f"{name}: held for {ago(now, hold['time'])} by {hold['by']}: {hold['reason']}"
+    for kind, stop in history.stops.items():
+        instances = " and then ".join(stop["instances"])
+        yield f"{kind}: stopped {ago(now, stop['time'])} ago: {stop['node']} had it as {instances}"
+    for record in [one for one in history.drains if one["end"]][-10:]:
+        yield f"{record['node']}: {ago(now, record['time'])} ago: {record['reason']}: {record['end']}"
+
+
+def known(settings: Settings, name: str) -> Node:
+    """Return a node of Slurm; one node alone, and not a list of nodes such as Slurm takes, too."""
+    nodes = parse_nodes(scontrol(settings.scontrol, "--oneliner", "show", "nodes"))
+    if name not in nodes:
+        raise Refused(f"{name!r} is no node of this cluster; 'sinfo --Node' has the names of all of them")
+    return nodes[name]
+
+
+def hold(settings: Settings, history: History, name: str, reason: str, now: float) -> str:
+    """Keep jobs away from a node by a reservation, so that ParallelCluster does not replace the node.
+
+    Without the flag `maint`: ParallelCluster up to 3.15 terminates a static node that boots in a reservation for
+    maintenance. With `ignore_jobs`: a job that runs there ends first. Because a drained node is replaced although it is
+    reserved, the drain ends.
+    """
+    node = known(settings, name)
+    if name in history.holds:
+        raise Refused(f"{name} is held already: {history.holds[name]['reason']}")
+    drains = [one for one in history.open() if one["node"] == name and one["reason"] == node.reason]
+    if "DRAIN" in node.states and not drains:
+        raise Refused(f"{name} is drained ({node.reason}), and so is replaced: resume it before it is held")
+    words = ("nodes=" + name, "users=root", "starttime=now", "duration=infinite", "flags=ignore_jobs")
+    scontrol(settings.scontrol, "create", "reservation", f"reservationname={reservation(name)}", *words)
+    by = os.environ.get("SUDO_USER", "root")
+    history.holds[name] = {"time": now, "reason": reason, "by": by}
+    for record in drains:
+        if "DRAIN" in node.states:
+            scontrol(settings.scontrol, "update", f"nodename={name}", "state=undrain", f"reason={OURS}held")
+        record.update(end="held", ended=now)
+    history.save(now)
+    return f"{name} is held: no job starts there, and it is not drained, until 'pcluster-node-health release {name}'"
+
+
+def release(settings: Settings, history: History, name: str, now: float) -> str:
+    if name not in history.holds:
+        raise Refused(f"{name} is not held; held are: {', '.join(sorted(history.holds)) or 'none'}")
+    # A reservation that somebody has deleted already is what is wanted.
+    held = scontrol(settings.scontrol, "--oneliner", "show", "reservations")
+    if f"ReservationName={reservation(name)} " in held:
+        scontrol(settings.scontrol, "delete", f"reservationname={reservation(name)}")
+    del history.holds[name]
+    history.save(now)
+    return f"{name} is released"
+
+
+def forget(history: History, kind: str, now: float) -> str:
+    """Have a finding acted on again."""
+    past: list[Record] = [one for one in history.drains if one["end"] and not one.get("forgotten")]
+    due = [one for one in past if one["finding"] == kind]
+    if kind not in history.stops and not due:
+        have = sorted({*history.stops, *(one["finding"] for one in past)})
+        raise Refused(f"the history has no {kind!r} to forget; it has: {', '.join(have) or 'nothing'}")
+    history.stops.pop(kind, None)
+    for record in due:
+        record["forgotten"] = True
+    history.save(now)
+    return f"{kind}: {len(due)} drains are forgotten, and the finding is acted on again"
+
+
+def arguments(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="pcluster-node-health", description="The health of this cluster's nodes.")
+    parser.add_argument("--config", default=CONFIGURATION, help="the configuration file (default: %(default)s)")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.add_parser("status", help="findings, and what is done about each")
+    one = commands.add_parser("hold", help="keep jobs away from a node, which is not replaced")
+    one.add_argument("node", metavar="NODE")
+    one.add_argument("reason", metavar="REASON")
+    commands.add_parser("release", help="give a held node back to jobs").add_argument("node", metavar="NODE")
+    one = commands.add_parser("forget", help="act on a finding again that the history has stopped")
+    one.add_argument("finding", metavar="FINDING")
+    return parser.parse_args(words)
+
+
+def main(words: list[str]) -> int:
+    options = arguments(words)
+    now = time.time()
+    try:
+        settings = settings_of(options.config)
+        if options.command == "status":
+            print("\n".join(status(settings, History(settings.history), now)))
+            return 0
+        if os.geteuid():
+            raise Refused(f"'{options.command}' is for root: use sudo")
+        with alone(settings.history):
+            history = History(settings.history)
+            if options.command == "hold":
+                print(hold(settings, history, options.node, options.reason, now))
+            elif options.command == "release":
+                print(release(settings, history, options.node, now))
+            else:
+                print(forget(history, options.finding, now))
+    except (OSError, ValueError, TypeError, NoAnswer, Refused) as error:
+        print(f"pcluster-node-health: {error}", file=sys.stderr)
+        return 1
+    return 0
