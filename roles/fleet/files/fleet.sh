@@ -1,7 +1,7 @@
 #!/bin/sh
-# Brings this node up to date with a bundle. AWS-RunShellScript runs it, as root; `fleet` puts lines before these, which set url, sha256, seconds, and the
-# arguments of bootstrap.sh. Of what is printed SSM keeps the beginning, so the line for the controller comes first, when all is over.
-# PCLUSTER_POSTBOOT_ROOT is internal: tests put it before every path.
+# Brings this node up to date with a bundle. AWS-RunShellScript runs it, as root; `fleet` puts lines before these, which
+# set url, sha256, seconds, and the arguments of bootstrap.sh. Of what is printed SSM keeps the beginning, so the line
+# for the controller comes first, when all is over. PCLUSTER_POSTBOOT_ROOT is internal: tests put it before every path.
 # shellcheck disable=SC2154
 root=${PCLUSTER_POSTBOOT_ROOT:-}
 export PATH="${root:+$root/bin:}/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" LC_ALL=C.UTF-8
@@ -39,7 +39,8 @@ fail() {
   answer 1
 }
 
-# bootstrap.sh is trusted because the bundle is: a bundle that is installed as a whole was verified, and holds the one that belongs to it.
+# bootstrap.sh is trusted because the bundle is: a bundle that is installed as a whole was verified, and holds the one
+# that belongs to it.
 bundle=$url
 script=$(find "$opt" -mindepth 2 -maxdepth 2 -path "*-$(echo "$sha256" | cut -c 1-12)/.complete")
 script=${script:+${script%.complete}bootstrap.sh}
@@ -56,5 +57,6 @@ fi
 # What the node has been taken for stays, because bootstrap.sh would take it for auto.
 mode=$(if [ -r "$opt/mode" ]; then cat "$opt/mode"; fi)
 case $mode in auto | gpu | cpu) set -- --mode "$mode" "$@" ;; esac
-bash "$script" --bundle "$bundle" --sha256 "$sha256" --budget "$((seconds - $(date +%s) + began))" "$@" > "$here/said" 2>&1 < /dev/null
+bash "$script" --bundle "$bundle" --sha256 "$sha256" --budget "$((seconds - $(date +%s) + began))" \
+  "$@" > "$here/said" 2>&1 < /dev/null
 answer $?

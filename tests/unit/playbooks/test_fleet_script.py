@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _fleet
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._fleet import rollout
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
-SCRIPT = Path(__file__).resolve().parents[3] / "playbooks/files/fleet.sh"
+SCRIPT = Path(__file__).resolve().parents[3] / "roles/fleet/files/fleet.sh"
 # What the real one does as far as fleet.sh sees it.
 BOOTSTRAP = """#!/usr/bin/env bash
 set -e
@@ -53,9 +54,7 @@ class Node:
     def __init__(self, root: Path, shell: str) -> None:
         self.root, self.shell = root, shell
         self.opt = root / "opt/pcluster-postboot"
-        (root / "bin").mkdir(parents=True)
-        (root / "bin/aws").write_text(AWS)
-        (root / "bin/aws").chmod(0o755)
+        lab.program(root / "bin/aws", AWS)
         self.bundle({"bootstrap.sh": BOOTSTRAP, "zeta": "more"})
 
     def bundle(self, members: dict[str, str]) -> None:
@@ -71,17 +70,17 @@ class Node:
         (self.root / "s3").write_bytes(content)
         self.sha256 = hashlib.sha256(content).hexdigest()
 
-    def run(self, *arguments: str, code: int = 0, sha256: str = "") -> _fleet.Told:
-        request = _fleet.Request("s3://bucket/p/0.2.0-x", sha256 or self.sha256, arguments, timeout=600)
+    def run(self, *arguments: str, code: int = 0, sha256: str = "") -> rollout.Told:
+        request = rollout.Request("s3://bucket/p/0.2.0-x", sha256 or self.sha256, arguments, timeout=600)
         path = self.root / "script.sh"
-        path.write_text(_fleet.script(request, SCRIPT.read_text()))
+        path.write_text(rollout.script(request, SCRIPT.read_text()))
         environment = {"PCLUSTER_POSTBOOT_ROOT": str(self.root), "PATH": os.environ["PATH"]}
         done = subprocess.run(
             [self.shell, str(path)], env=environment, text=True, capture_output=True, timeout=30, check=False
         )
         assert (done.returncode, done.stderr) == (code, "")
         assert not list(self.opt.glob(".fleet.*")), "nothing is left behind"
-        return _fleet.read(done.stdout)
+        return rollout.read(done.stdout)
 
     @property
     def arguments(self) -> list[str]:
@@ -89,8 +88,7 @@ class Node:
 
     @property
     def asked(self) -> int:
-        path = self.root / "asked"
-        return len(path.read_text().splitlines()) if path.exists() else 0
+        return len(lab.lines(self.root / "asked"))
 
 
 @pytest.fixture(params=["sh", "bash"])
@@ -101,7 +99,7 @@ def node(tmp_path: Path, request: pytest.FixtureRequest) -> Node:
 
 def test_a_node_without_the_bundle(node: Node) -> None:
     told = node.run()
-    assert told == _fleet.Told("", f"0.2.0-{node.sha256[:12]}", None, "all is well")
+    assert told == rollout.Told("", f"0.2.0-{node.sha256[:12]}", None, "all is well")
     bundle, sha256, budget = node.arguments[1::2][:3]
     assert node.arguments[::2] == ["--bundle", "--sha256", "--budget", "--defer"]
     assert bundle.startswith(f"{node.opt}/.fleet."), "what was verified is not fetched again"
@@ -122,7 +120,7 @@ def test_what_a_crash_has_left_is_fetched_again(node: Node) -> None:
     home.mkdir(parents=True)
     (home / "bootstrap.sh").touch()  # a script that does nothing, and is content with it
     assert node.run().last == "all is well"
-    assert len((node.root / "asked").read_text().splitlines()) == 1
+    assert node.asked == 1
 
 
 def test_the_way_back_fetches_nothing(node: Node) -> None:
@@ -235,6 +233,6 @@ def test_the_clusters_region_is_asked(node: Node) -> None:
 
 
 def test_ssm_finds_no_parameters_of_its_own_in_it() -> None:
-    text: Any = _fleet.script(_fleet.Request("s3://b/c", "a" * 64), SCRIPT.read_text())
+    text: Any = rollout.script(rollout.Request("s3://b/c", "a" * 64), SCRIPT.read_text())
     assert "{{" not in text
     assert text.startswith("#!/bin/sh\nurl=")
