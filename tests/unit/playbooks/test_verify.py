@@ -5,16 +5,18 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import shutil
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from ansible_collections.pcluster.postboot.tests import templating
+
+pytestmark = pytest.mark.once
 
 FACTS = """
 from ansible.plugins.action import ActionBase
@@ -36,19 +38,25 @@ class ActionModule(ActionBase):
         complaints = task_vars.get("complaints", [])
         return {"changed": False, "table": ["STAGE  WHERE"], "complaints": complaints, "verdict": "not measured: burst"}
 """
+# In the place of VERIFY where it is to run as Ansible runs a module that takes long.
+MODULE = """#!{python}
+# WANT_JSON
+import json, os, signal, sys
+args = json.load(open(sys.argv[1]))
+plan = json.load(open({plans!r}))[args["cluster"]]
+with open(args["output"], "w") as stream:
+    json.dump(plan["report"], stream)
+if plan["result"] is None:
+    os.kill(os.getpid(), signal.SIGKILL)
+print(json.dumps(plan["result"]))
+"""
 NODE: dict[str, Any] = {
+    **templating.NODE,
     "node_type": "compute",
-    "cluster": "main",
-    "architecture": "x86_64",
-    "image_build": False,
     "instance_type": "p5.48xlarge",
     "cluster_user": "ubuntu",
     "region": "us-east-2",
-    "os": {"family": "debian"},
     "gpus": {"count": 8},
-    "efa": {"count": 0, "pci_count": 0},
-    "mounts": {"wanted": [], "found": [{"path": "/fsx"}], "missing": []},
-    "slurm": {"prefix": "/opt/slurm"},
     "components": {"cuda": "12.8", "efa": None},
 }
 
@@ -60,65 +68,55 @@ def node(name: str, **more: Any) -> dict[str, Any]:
 class Playbook:
     """The collection, in which two modules are pretended."""
 
-    def __init__(self, repo: Path, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, ansible: Callable[..., Any]) -> None:
+        self.root, self.ansible = root, ansible
+        self.repo = repo = Path(__file__).resolve().parents[3]
         top = root / "ansible_collections/pcluster/postboot"
-        top.mkdir(parents=True)
-        for name in ("meta", "galaxy.yml", "roles"):
+        (top / "meta").mkdir(parents=True)
+        # Not the real one, which would send node_facts to another action than the fake.
+        (top / "meta/runtime.yml").write_text('requires_ansible: ">=2.19"\n')
+        for name in ("deprecations.yml", "supported.yml"):
+            (top / "meta" / name).symlink_to(repo / "meta" / name)
+        for name in ("galaxy.yml", "roles"):
             (top / name).symlink_to(repo / name)
-        for folder in ("lookup", "plugin_utils", "module_utils"):
+        for folder in ("filter", "lookup", "plugin_utils", "module_utils"):
             shutil.copytree(repo / "plugins" / folder, top / "plugins" / folder)
-        (top / "playbooks").mkdir()
-        shutil.copy(repo / "playbooks/verify.yml", top / "playbooks/verify.yml")
+        self.plugins = top / "plugins"
+        shutil.copytree(repo / "playbooks", top / "playbooks")
+        for folder in ("action", "modules"):
+            (top / "plugins" / folder).mkdir()
+            shutil.copy(repo / f"plugins/{folder}/check_variables.py", top / "plugins" / folder)
         for name, text in (("node_facts", FACTS), ("verify", VERIFY)):
             for folder, content in (("action", text), ("modules", "")):
-                (top / "plugins" / folder).mkdir(exist_ok=True)
                 (top / "plugins" / folder / f"{name}.py").write_text(content)
 
-    def run(self, hosts: dict[str, Any], *arguments: str) -> tuple[int, str, dict[str, Any]]:
+    def run(self, hosts: dict[str, Any], *arguments: str, check: bool = True) -> tuple[int, str, dict[str, Any]]:
         """Return the exit code, what was printed, and what the module was given on each host."""
         told = self.root / "told"
         shutil.rmtree(told, ignore_errors=True)
         told.mkdir()
         general = {"ansible_connection": "local", "ansible_become": False, "told": f"{told}/"}
+        general["ansible_python_interpreter"] = sys.executable
         inventory = self.root / "inventory.yml"
         inventory.write_text(yaml.safe_dump({"all": {"hosts": hosts, "vars": general}}))
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.root),
-            "LC_ALL": "C.UTF-8",
-            "ANSIBLE_COLLECTIONS_PATH": str(self.root),
-            "ANSIBLE_INJECT_FACT_VARS": "False",
-            "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_LOCAL_TEMP": str(self.root / "tmp"),
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
-        line = [
-            sys.executable,
-            "-m",
-            "ansible",
-            "playbook",
-            "-i",
-            str(inventory),
-            "pcluster.postboot.verify",
-            "--check",
-        ]
-        done = subprocess.run(
-            [*line, *arguments],
-            env=environment,
+        arguments = (*(["--check"] if check else []), *arguments)
+        done = self.ansible(
+            *("playbook", "-i", str(inventory), "pcluster.postboot.verify", *arguments),
             cwd=self.root,
-            text=True,
-            capture_output=True,
-            timeout=120,
-            check=False,
+            HOME=str(self.root),
+            PWD=str(self.root),
+            ANSIBLE_COLLECTIONS_PATH=str(self.root),
+            ANSIBLE_INJECT_FACT_VARS="False",
+            ANSIBLE_ASYNC_DIR=str(self.root / "async"),
+            PYTHONDONTWRITEBYTECODE="1",
         )
         given = {path.name: json.loads(path.read_text()) for path in told.iterdir()}
         return done.returncode, " ".join((done.stdout + done.stderr).split()), given
 
 
 @pytest.fixture(scope="module")
-def verify(tmp_path_factory: pytest.TempPathFactory) -> Playbook:
-    return Playbook(Path(__file__).resolve().parents[3], tmp_path_factory.mktemp("verify"))
+def verify(tmp_path_factory: pytest.TempPathFactory, ansible: Callable[..., Any]) -> Playbook:
+    return Playbook(tmp_path_factory.mktemp("verify"), ansible)
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +131,7 @@ def several(verify: Playbook) -> tuple[int, str, dict[str, Any]]:
         "h4": {**node("h4", node_type="head", cluster="fourth"), "gone": True},
         "c4": node("c-4", cluster="fourth"),
         "odd": node("odd", cluster=None),
+        "eyes": node("eyes", cluster="eyes", node_type="monitoring"),
     }
     return verify.run(hosts)
 
@@ -149,6 +148,7 @@ def test_a_cluster_without_its_head_is_named_and_the_others_are_verified(several
     # One that was verified, and failed, has its own line alone.
     assert "gpu: efa (nodes): 31 devices" in said
     assert "cluster main was not verified" not in said
+    assert "cluster eyes" not in said  # the monitoring instance is in none
 
 
 def test_each_head_is_given_what_is_of_its_own_cluster(several: tuple[int, str, Any]) -> None:
@@ -162,43 +162,53 @@ def test_each_head_is_given_what_is_of_its_own_cluster(several: tuple[int, str, 
         assert given["nccl"]["tests_dir"] == f"/fsx/nccl-tests/current-{key}/bin"
 
 
-def test_one_cluster_that_is_well(verify: Playbook) -> None:
-    code, said, given = verify.run({"h1": node("h1", node_type="head"), "g": node("g")})
-    assert (code, set(given)) == (0, {"h1"}), said
-    assert "not measured: burst" in said
+def test_the_page_is_made_here_of_what_the_head_node_has_found(tmp_path: Path, ansible: Callable[..., Any]) -> None:
+    """Also where the run was killed, and not of an earlier run's results."""
+    playbook, old = Playbook(tmp_path, ansible), "2026-11-20T09:21:00Z"
+    well = {"changed": False, "table": [], "complaints": ["gpu: efa (nodes): 31 devices"], "verdict": "1 failed"}
+    plans = {
+        "well": {"report": {"finished": old, "verdict": "1 failed"}, "result": well},
+        "killed": {"report": {"finished": "", "verdict": "not finished: nccl"}, "result": None},
+        "wrong": {"report": {"finished": old}, "result": {"failed": True, "msg": "verify_partitions: found x"}},
+    }
+    (tmp_path / "plans").write_text(json.dumps(plans))
+    shutil.copy(playbook.repo / "plugins/action/verify.py", playbook.plugins / "action")
+    text = MODULE.format(python=sys.executable, plans=str(tmp_path / "plans"))
+    (playbook.plugins / "modules/verify.py").write_text(text)
+    hosts = {name: node(name, node_type="head", cluster=name) for name in plans}
+    where = ["-e", f"__verify_results={tmp_path}/{{{{ inventory_hostname }}}}"]
+    code, said, _given = playbook.run(hosts, *where, check=False)
+    assert code != 0
+    assert "gpu: efa (nodes): 31 devices" in said
+    assert "verify_partitions: found x" in said
+    pages = {name: list(tmp_path.rglob(f"*{name}.html")) for name in plans}
+    assert {name: len(found) for name, found in pages.items()} == {"well": 2, "killed": 2, "wrong": 0}, said
+    for name in ("well", "killed"):
+        here, there = tmp_path / f"verify-{name}.html", tmp_path / f"{name}.html"
+        assert plans[name]["report"]["verdict"] in here.read_text() == there.read_text()
 
 
 def test_where_things_are_is_the_roles_word_or_the_users(verify: Playbook) -> None:
-    _code, said, given = verify.run({"h1": node("h1", node_type="head")})
+    """Of two clusters that are well."""
+    own = {"nccl_dir": "/home/n", "nccl_cuda": "13", "nccl_tests_dir": "/home/t", "container_images_dir": "/home/c"}
+    second = {
+        **node("h2", node_type="head", cluster="second"),
+        **own,
+        "nccl_tests_mpi": "pmi2",
+        "verify_health_level": 3,
+    }
+    code, said, given = verify.run({"h1": node("h1", node_type="head"), "g": node("g"), "h2": second})
+    assert (code, set(given)) == (0, {"h1", "h2"}), said
+    assert "not measured: burst" in said
     assert given["h1"].items() >= {"images_dir": "/fsx/containers", "results_dir": "/fsx/nccl-tests/results"}.items()
+    assert {"node_exporter", "nvidia-dcgm-exporter"} <= {one["unit"] for one in given["h1"]["exporters"]}
     usual = {"tests_dir": "/fsx/nccl-tests/current-cuda12-x86_64/bin", "environment": "/fsx/nccl/setup-nccl-env.sh"}
     assert given["h1"]["nccl"].items() >= {**usual, "mpi": "pmix"}.items(), said
-    own = {"nccl_dir": "/home/n", "nccl_cuda": "13", "nccl_tests_dir": "/home/t", "container_images_dir": "/home/c"}
-    _code, said, given = verify.run({"h1": {**node("h1", node_type="head"), **own, "nccl_tests_mpi": "pmi2"}})
-    assert (given["h1"]["images_dir"], given["h1"]["results_dir"]) == ("/home/c", "/home/t/results")
+    assert (given["h2"]["images_dir"], given["h2"]["results_dir"]) == ("/home/c", "/home/t/results")
     theirs = {"tests_dir": "/home/t/current-cuda13-x86_64/bin", "environment": "/home/n/setup-nccl-env.sh"}
-    assert given["h1"]["nccl"].items() >= {**theirs, "mpi": "pmi2"}.items(), said
-
-
-def test_an_option_that_is_misspelt_is_named(verify: Playbook) -> None:
-    hosts = {"h1": node("h1", node_type="head")}
-    code, said, given = verify.run(hosts, "-e", "verify_stage=nccl")
-    assert (code, given) == (2, {})
-    assert "verify_stage: no option of verify; needed: verify_container_image, " in said
-    foreign = json.dumps({"verify_team": "x", "common_foreign_variables": ["verify_team"]})
-    assert verify.run(hosts, "-e", foreign)[0] == 0
-
-
-def test_options_are_known_used_and_documented() -> None:
-    text = (Path(__file__).resolve().parents[3] / "playbooks/verify.yml").read_text()
-    play = yaml.safe_load(text)[1]
-    # The other strings of the expression are the beginning of a line, and what is before each.
-    told = play["vars"].pop("__verify_known_options")
-    known = {f"verify_{name}" for name in re.findall(r"'(\w+)'", told.partition("]")[0])}
-    used = set(re.findall(r"(?<![\w./-])verify_\w+(?!\w*\.)", yaml.safe_dump(play["tasks"], width=1000)))
-    documented = re.findall(r"^# (verify_\w+)|^# verify_\w+, (verify_\w+)", text, re.MULTILINE)
-    assert known == used - {"verify_"}
-    assert known == {name for names in documented for name in names if name} | {"verify_nccl_max_bytes"}
+    assert given["h2"]["nccl"].items() >= {**theirs, "mpi": "pmi2"}.items(), said
+    # How long a diagnostic may take goes by its level.
+    assert [given[name]["health"]["minutes"] for name in ("h1", "h2")] == [15, 60]
 
 
 @pytest.mark.parametrize("arguments", [(), ("--limit", "h1")])
