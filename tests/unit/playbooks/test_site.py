@@ -15,14 +15,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _run
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock as host_lock
+from ansible_collections.pcluster.postboot.tests.waiting import until
 
 COMPONENTS = ("alpha", "beta", "gamma")
 # An action plugin in the place of a role's modules: it costs a fork, and no Python on a node.
@@ -63,8 +64,15 @@ HANDLERS = """
     does: "{{ 'fail' if NAME_port == 666 else 'change' }}"
   register: __NAME_restart
 """
-DEFAULTS = {"enabled": True, "essential": False, "does": "nothing", "until": "", "port": 1}
-TYPES = {"enabled": "bool", "essential": "bool", "does": "str", "until": "str", "port": "int"}
+DEFAULTS = {
+    "enabled": True,
+    "essential": False,
+    "does": "nothing",
+    "until": "",
+    "port": 1,
+    "sha256": {"x86_64": "0" * 64},
+}
+TYPES = {"enabled": "bool", "essential": "bool", "does": "str", "until": "str", "port": "int", "sha256": "dict"}
 NODE = {
     "is_parallelcluster": True,
     "node_type": "compute",
@@ -83,21 +91,18 @@ class Site:
     def __init__(self, repo: Path, root: Path) -> None:
         self.root, self.node = root, root / "node"
         top = root / "ansible_collections/pcluster/postboot"
-        for name in ("meta/runtime.yml", "galaxy.yml"):
-            (top / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(repo / name, top / name)
-        ours = {
-            "action": ("check_variables", "node_run", "report"),
-            "callback": ("grouped",),
-            "modules": ("check_variables", "node_run", "report"),
-            "module_utils": ("_node_names", "_run", "_run_holds"),
-            "plugin_utils": ("_report", "_turns", "_variables"),
-        }
-        for folder, names in ours.items():
+        (top / "meta").mkdir(parents=True)
+        # Not the real one, which would send node_facts to another action than the fake.
+        (top / "meta/runtime.yml").write_text('requires_ansible: ">=2.19"\n')
+        for name in ("deprecations.yml", "supported.yml"):
+            (top / "meta" / name).symlink_to(repo / "meta" / name)
+        shutil.copy(repo / "galaxy.yml", top / "galaxy.yml")
+        for folder in ("action", "modules"):
             (top / "plugins" / folder).mkdir(parents=True)
-            for name in names:
+            for name in ("check_variables", "node_run", "report"):
                 (top / f"plugins/{folder}/{name}.py").symlink_to(repo / f"plugins/{folder}/{name}.py")
-        (top / "plugins/module_utils/_host").symlink_to(repo / "plugins/module_utils/_host")
+        for folder in ("callback", "filter", "module_utils", "plugin_utils"):
+            (top / "plugins" / folder).symlink_to(repo / "plugins" / folder)
         for name in ("fake", "node_facts"):
             (top / f"plugins/action/{name}.py").write_text(FAKE)
             (top / f"plugins/modules/{name}.py").write_text("")
@@ -107,7 +112,8 @@ class Site:
             self._role(top / "roles" / name)
         (top / "playbooks/tasks").mkdir(parents=True)
         (top / "playbooks/callback_plugins").symlink_to(repo / "playbooks/callback_plugins")
-        shutil.copy(repo / "playbooks/tasks/component.yml", top / "playbooks/tasks/component.yml")
+        for name in ("tasks/component.yml", "find_nodes.yml"):
+            shutil.copy(repo / "playbooks" / name, top / "playbooks" / name)
         plays = yaml.safe_load((repo / "playbooks/site.yml").read_text())
         (main,) = (task for task in plays[-1]["tasks"] if "block" in task)
         for task in main["block"]:
@@ -153,6 +159,7 @@ class Site:
         *arguments: str,
         playbooks: tuple[str, ...] = ("pcluster.postboot.site",),
         config: Path | None = None,
+        progress: Path | None = None,
         **variables: Any,
     ) -> subprocess.Popen[str]:
         """Start the main job on hosts, each of which is a node with files of its own."""
@@ -183,6 +190,8 @@ class Site:
         }
         if config:
             environment["ANSIBLE_CONFIG"] = str(config)
+        if progress:
+            environment["PCLUSTER_POSTBOOT_PROGRESS"] = str(progress)
         command = [sys.executable, "-m", "ansible", "playbook", "-i", str(file), *playbooks, *arguments]
         return subprocess.Popen(
             command, env=environment, cwd=self.root, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -218,9 +227,11 @@ HOSTS: dict[str, dict[str, Any]] = {
     "handler": {"alpha_does": "change", "alpha_port": 666},
     "stops": {"beta_does": "fail", "beta_essential": True, "alpha_does": "change"},
     "misspelt": {"alpha_prot": 3, "beta_port": "abc"},
+    "unpinned": {"beta_sha256": {"x86_64": ""}, "beta_does": "change", "gamma_does": "change"},
     # What another node has not published yet: a boot goes on without it, any other run stops.
     "waits": {
         "common_phase": "boot",
+        "common_deferred": ["reported"],
         "alpha_does": "wait",
         "alpha_essential": True,
         "beta_does": "lack",
@@ -228,6 +239,10 @@ HOSTS: dict[str, dict[str, Any]] = {
     },
     "wants": {"beta_does": "wait", "beta_essential": True, "alpha_does": "lack"},
 }
+
+
+NEEDED = "the 64 hexadecimal digits of the sha256 of x86_64 (`make pins` asks for it)"
+UNPINNED = f"beta_sha256['x86_64'] is not set; needed: {NEEDED}"
 
 
 @pytest.fixture(scope="module")
@@ -262,12 +277,19 @@ def without_seconds(cells: dict[str, str]) -> dict[str, str]:
         ("handler", ["failed", "unchanged", "unchanged"]),
         ("stops", ["changed", "failed", "skipped"]),
         ("misspelt", ["-", "-", "-"]),
+        ("unpinned", ["unchanged", "failed", "changed"]),
         ("waits", ["deferred", "deferred", "deferred"]),
         ("wants", ["unchanged", "failed", "skipped"]),
     ],
 )
 def test_the_table_says_what_became_of_each_node(big: tuple[int, str], host: str, cells: list[str]) -> None:
     assert without_seconds(table_of(big[1])[host]) == dict(zip(COMPONENTS, cells))
+
+
+def test_an_old_word_is_told(big: tuple[int, str]) -> None:
+    assert "common_deferred: reported is called non_essential now; the old word works until 0.4.0" in " ".join(
+        big[1].split()
+    )
 
 
 @pytest.mark.parametrize(
@@ -280,6 +302,7 @@ def test_the_table_says_what_became_of_each_node(big: tuple[int, str], host: str
         "failed on reported: alpha: Do the thing: it broke",
         "failed on handler: alpha: Restart alpha: it broke",
         "failed on stops, wants: beta: Do the thing: it broke",
+        "failed on unpinned: beta: Check every variable before anything is touched: " + UNPINNED,
         "stopped on outside: not a ParallelCluster node, nothing was done: no cfnconfig",
         "stopped on misspelt: alpha_prot is no variable of role alpha: did you mean alpha_port?",
         'stopped on misspelt: beta_port is "abc"; needed: a whole number',
@@ -294,9 +317,22 @@ def test_an_unreachable_node_is_in_the_table(big: tuple[int, str]) -> None:
 
 
 def test_the_last_line_sums_up(big: tuple[int, str]) -> None:
-    # Changes: alpha and its handler on fine and stops, beta and its handler on reported, alpha on handler.
-    last = r"^pcluster\.postboot: 10 nodes, 7 changed, 6 failed, 3 deferred, 1 unreachable, \d+ s$"
+    # Changes: alpha and its handler on fine and stops, beta's on reported, gamma's on unpinned, alpha on handler.
+    last = r"^pcluster\.postboot: 11 nodes, 9 changed, 7 failed, 3 deferred, 1 unreachable, \d+ s$"
     assert re.search(last, big[1], re.MULTILINE)
+
+
+def test_a_whole_run_that_went_well_ends_with_the_commands_that_come_next(site: Site) -> None:
+    hosts = {"control": {"node": {**NODE, "node_type": "head"}}, "worker": {}}
+    _code, output = site.run(hosts)
+    lines = output.rstrip().splitlines()
+    assert lines[-6].startswith("pcluster.postboot: 2 nodes, ")
+    assert [line.split("pcluster.postboot.")[-1].split()[0] for line in lines[-3:]] == ["verify", "status", "publish"]
+    assert output.count("What comes next:") == 1
+    for arguments in (("--check",), ("--tags", "alpha")):
+        _code, output = site.run(hosts, *arguments)
+        assert "What comes next:" not in output
+        assert "\npcluster.postboot: 2 nodes, " in output
 
 
 def after_the_table(output: str, row: str = "alpha") -> list[str]:
@@ -319,7 +355,7 @@ def test_a_run_that_comes_after_another_playbook_has_its_table_too(site: Site) -
     code, output = site.run({"second": {}}, playbooks=("first.yml", "pcluster.postboot.site"))
     assert code == 0
     assert output.count("\nalpha  unchanged") == 1
-    assert output.index("\nalpha  ") < output.index("Nothing essential failed on this node")
+    assert output.index("\nalpha  ") < output.index("Fail this node where an essential component failed")
 
 
 def test_what_playbooks_say_is_shown_where_what_is_ok_is_not(site: Site, repo: Path) -> None:
@@ -412,7 +448,7 @@ def test_check_mode_with_a_tag_writes_nothing_and_says_would_change(site: Site) 
 def test_a_tag_that_no_component_has_is_named(site: Site) -> None:
     code, output = site.run({"head": {}}, "--tags", "alhpa")
     assert code != 0
-    assert "--tags is alhpa, and no component that is left has such a tag; there are alpha, beta, gamma" in output
+    assert "--tags is alhpa, which no component of this run has; needed: one of alpha, beta, gamma" in output
 
 
 def test_the_tags_are_the_components(site: Site) -> None:
@@ -421,26 +457,46 @@ def test_the_tags_are_the_components(site: Site) -> None:
     assert "TASK TAGS: [alpha, always, beta, gamma]" in output
 
 
+def meanwhile(process: subprocess.Popen[str], done: Callable[[], Any]) -> None:
+    """Wait until a run has done something, and goes on."""
+    until(lambda: process.poll() is not None or done(), 60)
+    assert process.poll() is None, process.communicate()[0]
+
+
 @pytest.fixture
 def held(site: Site) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A run that works on the node `busy` until the file is there."""
-    until = site.root / "go"
-    until.unlink(missing_ok=True)
-    process = site.start({"busy": {}}, alpha_until=str(until), alpha_does="change")
-    deadline = time.monotonic() + 60
-    while site.read("busy", LOCK) is None:
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    yield process, until
-    until.touch()
+    go = site.root / "go"
+    go.unlink(missing_ok=True)
+    process = site.start({"busy": {}}, alpha_until=str(go), alpha_does="change")
+    meanwhile(process, lambda: site.read("busy", LOCK))
+    yield process, go
+    go.touch()
     process.communicate(timeout=60)
+
+
+def test_what_a_pulled_run_has_done_so_far_is_known_while_it_runs(site: Site) -> None:
+    go, progress = site.root / "progressed", site.root / "progress.json"
+    process = site.start({"node": {}}, progress=progress, alpha_does="change", beta_until=str(go))
+    meanwhile(process, lambda: progress.exists() and json.loads(progress.read_text())["component"] == "beta")
+    known = json.loads(progress.read_text())
+    assert known["ended"] is False
+    assert known["started"] < known["plans"]["alpha"]["started"] < known["plans"]["beta"]["started"] <= known["since"]
+    assert "started" not in known["plans"]["gamma"]
+    assert [(one["name"], one["status"]) for one in known["report"]["components"]] == [
+        ("alpha", "changed"),
+        ("beta", "unchanged"),
+    ]
+    go.touch()
+    assert process.wait(60) == 0
+    known = json.loads(progress.read_text())
+    assert (known["ended"], known["report"]["outcome"]) == (True, "ok")
 
 
 def test_a_second_run_waits_its_time_and_leaves_with_one_line(
     site: Site, held: tuple[subprocess.Popen[str], Path]
 ) -> None:
-    process, until = held
+    process, go = held
     code, output = site.run({"busy": {}}, common_lock_timeout=1)
     assert code == 2
     pattern = (
@@ -448,7 +504,7 @@ def test_a_second_run_waits_its_time_and_leaves_with_one_line(
     )
     assert re.search(pattern, output, re.MULTILINE)
     assert site.read("busy", LOCK)["pid"] == process.pid
-    until.touch()
+    go.touch()
     assert process.wait(60) == 0
     assert site.read("busy", LOCK) is None
     assert site.read("busy", REPORT)["changed"] == 2
@@ -457,11 +513,11 @@ def test_a_second_run_waits_its_time_and_leaves_with_one_line(
 def test_the_next_run_takes_over_at_once_what_a_killed_one_left(
     site: Site, held: tuple[subprocess.Popen[str], Path], repo: Path
 ) -> None:
-    process, until = held
+    process, go = held
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert site.read("busy", LOCK)["pid"] == process.pid
-    until.touch()
+    go.touch()
     config = repo / "inventory/ansible.cfg"
     code, output = site.run({"busy": {}}, common_lock_timeout=0, alpha_does="change", config=config)
     assert code == 0, output
@@ -474,22 +530,18 @@ def test_the_next_run_takes_over_at_once_what_a_killed_one_left(
 
 def test_a_node_that_waits_for_the_turns_of_others_keeps_its_lock(site: Site) -> None:
     """Three nodes, one fork: while the third has its turn, nothing is heard of the first two."""
-    until = site.root / "turn"
-    hosts = {"one": {}, "two": {}, "three": {"alpha_until": str(until)}}
+    turn = site.root / "turn"
+    hosts = {"one": {}, "two": {}, "three": {"alpha_until": str(turn)}}
     process = site.start(hosts, "--forks", "1")
-    lock = _run.Lock(str(site.node / "one/run/pcluster-postboot"))
-    deadline = time.monotonic() + 60
-    while site.read("three", LOCK) is None:
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    lock = host_lock.Lock(str(site.node / "one/run/pcluster-postboot"))
+    meanwhile(process, lambda: site.read("three", LOCK))
     # As another machine sees it, which knows nothing of the process.
     content = {**site.read("one", LOCK), "machine": "elsewhere"}
     Path(lock.path).write_text(json.dumps(content))
-    other = _run.Holder(run_id="other", machine="another")
+    other = host_lock.Holder(run_id="other", machine="another")
     for age, taken in ((3 * 3600 - 60, False), (3 * 3600 + 60, True)):
         os.utime(lock.path, (time.time() - age, time.time() - age))
         assert lock.look(3600, other).taken is taken
-    assert "takes each task of its nodes in 3 turns" in _run.Holder.from_dict(content).sentence(60)
-    until.touch()
+    assert "takes each task of its nodes in 3 turns" in host_lock.Holder.from_dict(content).sentence(60)
+    turn.touch()
     assert process.wait(60) == 0
