@@ -7,21 +7,11 @@ from __future__ import annotations
 import configparser
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-
-def ansible_config(config: Path, *arguments: str) -> str:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
-    command = [sys.executable, "-m", "ansible", "config", *arguments]
-    done = subprocess.run(
-        command, env={**kept, "ANSIBLE_CONFIG": str(config)}, text=True, capture_output=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+import pytest
 
 
 def settings(found: Any) -> Iterator[dict[str, Any]]:
@@ -33,12 +23,19 @@ def settings(found: Any) -> Iterator[dict[str, Any]]:
             yield from settings(inner)
 
 
-def test_ansible_reads_every_line_of_it(repo: Path) -> None:
+def test_ansible_reads_every_line_of_it(
+    repo: Path, ansible: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = repo / "inventory/ansible.cfg"
-    ansible_config(config, "validate", "--type", "all")
+    for name in [name for name in os.environ if name.startswith("ANSIBLE_")]:
+        monkeypatch.delenv(name)
+    valid, dump = (
+        ansible("config", *words, "--type", "all", ANSIBLE_CONFIG=str(config))
+        for words in (("validate",), ("dump", "--only-changed", "--format", "json"))
+    )
+    assert (valid.returncode, dump.returncode) == (0, 0), valid.stderr + dump.stderr
     read = {}
-    dump = ansible_config(config, "dump", "--only-changed", "--type", "all", "--format", "json")
-    for one in settings(json.loads(dump)):
+    for one in settings(json.loads(dump.stdout)):
         if one["origin"] == str(config):
             read[one["name"].lower().removeprefix("default_").removeprefix("ansible_")] = one["value"]
     names = {"any_unparsed_is_failed": "inventory_any_unparsed_is_failed", "retries": "reconnection_retries"}
