@@ -12,11 +12,23 @@ import yaml
 from account import Account
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.ec2 import ec2_backends
+from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.instances import InstanceBackend
 from moto.route53.models import HostedZoneIdentifier, Route53Backend
 
 TOPOLOGY = Path("/srv/topology.yml")
+NO_CAPACITY: set[str] = set()  # the types of instances that EC2 has none of, as a test says
 RESERVED = 128  # the last part of the first address that instances get by themselves
+
+
+class NoCapacity(EC2ClientError):
+    """What RunInstances answers ("Troubleshoot instance launch issues", EC2 User Guide)."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            "InsufficientInstanceCapacity",
+            f"We currently do not have sufficient {kind} capacity in the Availability Zone you requested.",
+        )
 
 
 def furnish() -> None:
@@ -42,6 +54,8 @@ def follow_launch_templates() -> None:
     def run_instances(self: Any, image_id: str, count: int, *arguments: Any, **options: Any) -> Any:
         if options.get("launch_template"):
             data = self._get_template_from_args(options["launch_template"]).data
+            if data.get("InstanceType") in NO_CAPACITY:
+                raise NoCapacity(data["InstanceType"])
             # A p5 has 32 interfaces. moto keeps one a device index, and the cluster's programs ask for the first.
             subnets = [nic["SubnetId"] for nic in data.get("NetworkInterfaces", []) if "SubnetId" in nic]
             first = [{"DeviceIndex": 0, "SubnetId": subnets[0], "DeleteOnTermination": True}] if subnets else []
