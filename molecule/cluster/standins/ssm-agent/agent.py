@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # Copyright (c) 2026 The pcluster.postboot contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A stand-in for amazon-ssm-agent: runs what Run Command has for this instance, as root and one at a time.
+"""A stand-in for amazon-ssm-agent: runs what Run Command has for this instance, as root and one at a time; and starts
+a worker (session_worker.py) for each session of Session Manager.
 
 README.md beside it names what it has from the agent's source, and what is otherwise.
 """
@@ -13,15 +14,26 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, os.environ.get("SSM_AGENT_LIBRARY", "/usr/lib/amazon-ssm-agent"))
+
+from channel import ALIVE, FAILED, START, Channel, connect
+
 API = os.environ.get("SSM_AGENT_API", "http://aws:5000/sandbox/ssm-agent")
 ID = Path(os.environ.get("SSM_AGENT_INSTANCE_ID", "/var/lib/cloud/data/instance-id"))
 ROOT = Path(os.environ.get("SSM_AGENT_ROOT", "/var/lib/amazon/ssm"))
+WORKER = os.environ.get("SSM_AGENT_WORKER", "/usr/bin/ssm-session-worker")
+HOST = API.partition("/sandbox/")[0] + "/"
+CRASHED = (
+    "document process failed unexpectedly: ipc messaging received timeout signal , "
+    "check [ssm-document-worker]/[ssm-session-worker] log for crash reason"
+)
 KILLED = 137
 
 
@@ -70,8 +82,37 @@ def stop(process: subprocess.Popen[bytes]) -> int:
     return KILLED
 
 
+def sessions(instance: str) -> None:
+    """Hold a control channel to the service, and start a worker for each session that comes by it."""
+    while True:
+        try:
+            channel = connect(f"{HOST}v1/control-channel/{instance}?role=subscribe")
+            channel.connection.settimeout(15)
+            threading.Thread(target=show_life, args=(channel,), daemon=True).start()
+            while frame := channel.receive():
+                if frame[0] == START:
+                    threading.Thread(target=work, args=(channel, frame[1].decode()), daemon=True).start()
+        except OSError as error:
+            print(f"{HOST}: {error}", file=sys.stderr, flush=True)
+        time.sleep(2)
+
+
+def show_life(channel: Channel) -> None:
+    while channel.send(ALIVE):
+        time.sleep(5)
+
+
+def work(channel: Channel, session: str) -> None:
+    """Run a session's worker, which outlives this program; tell where it has not ended by itself."""
+    environment = {**os.environ, "SSM_AGENT_SESSION": session}
+    code = subprocess.run([WORKER, HOST], env=environment, stdin=subprocess.DEVNULL, check=False).returncode
+    if code:
+        channel.send(FAILED, json.dumps({"id": json.loads(session)["id"], "output": CRASHED}).encode())
+
+
 def main() -> None:
     instance = ID.read_text().strip()
+    threading.Thread(target=sessions, args=(instance,), daemon=True).start()
     while True:
         try:
             command = ask(instance)
