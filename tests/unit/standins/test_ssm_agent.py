@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import time
@@ -14,19 +13,16 @@ from typing import Any
 
 import pytest
 
-AGENT = Path(__file__).resolve().parents[3] / "molecule/cluster/standins/ssm-agent/agent.py"
+from ansible_collections.pcluster.postboot.tests.programs import REPO, load
+
 INSTANCE, COMMAND = "i-0123456789abcdef0", "11111111-2222-3333-4444-555555555555"
 
 
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setenv("SSM_AGENT_ROOT", str(tmp_path))
-    spec = importlib.util.spec_from_file_location("ssm_agent", AGENT)
-    assert spec
-    assert spec.loader
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
+    monkeypatch.setenv("SSM_AGENT_LIBRARY", str(REPO / "molecule/cluster/aws"))
+    return load("molecule/cluster/standins/ssm-agent/agent.py")
 
 
 def run(agent: ModuleType, script: str, seconds: float = 20) -> dict[str, Any]:

@@ -1,0 +1,320 @@
+# Copyright (c) 2026 The pcluster.postboot contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The sandbox's Session Manager: the service, an agent with its workers, and the stand-in of session-manager-plugin.
+
+Each README names upstream's files that say the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from ansible_collections.pcluster.postboot.tests.programs import REPO, load
+
+pytest.importorskip("moto.server")
+
+SCENARIO = REPO / "molecule/cluster"
+PLUGIN = SCENARIO / "standins/session-manager-plugin/session-manager-plugin"
+KEYS = {"region_name": "us-east-1", "aws_access_key_id": "x", "aws_secret_access_key": "x"}
+Arrange = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """The sandbox's AWS API."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCENARIO / "parallelcluster"))
+        application = load("molecule/cluster/aws/server.py").Application()
+    from werkzeug.serving import make_server
+
+    server = make_server("127.0.0.1", 0, application, threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.port}"
+    server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def ssm(endpoint: str) -> Any:
+    return boto3.client("ssm", endpoint_url=endpoint, config=Config(retries={"total_max_attempts": 1}), **KEYS)
+
+
+@pytest.fixture(scope="module")
+def arrange(endpoint: str) -> Arrange:
+    """A function that tells the service what a test wants, and returns what there is."""
+
+    def arranged(**wanted: Any) -> dict[str, Any]:
+        with urllib.request.urlopen(f"{endpoint}/sandbox/sessions", json.dumps(wanted).encode(), timeout=10) as answer:
+            found: dict[str, Any] = json.loads(answer.read())
+            return found
+
+    return arranged
+
+
+def launched(endpoint: str) -> str:
+    ec2 = boto3.client("ec2", endpoint_url=endpoint, **KEYS)
+    return str(ec2.run_instances(ImageId="ami-1", MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"])
+
+
+@pytest.fixture(scope="module")
+def node(endpoint: str, arrange: Arrange, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An instance with an agent, whose sessions run as a user of this machine."""
+    folder, instance = tmp_path_factory.mktemp("node"), launched(endpoint)
+    (folder / "id").write_text(instance)
+    environment = {
+        **os.environ,
+        "SSM_AGENT_API": f"{endpoint}/sandbox/ssm-agent",
+        "SSM_AGENT_INSTANCE_ID": str(folder / "id"),
+        "SSM_AGENT_LIBRARY": str(SCENARIO / "aws"),
+        "SSM_AGENT_WORKER": str(SCENARIO / "standins/ssm-agent/session_worker.py"),
+        "SSM_AGENT_RUN_AS": "nobody",
+        "SSM_AGENT_FIRST_OUTPUT": "0.1",
+    }
+    line = [sys.executable, SCENARIO / "standins/ssm-agent/agent.py"]
+    with subprocess.Popen(line, env=environment, cwd="/usr/bin", start_new_session=True) as agent:
+        until(lambda: instance in arrange()["connected"])
+        yield instance
+        os.killpg(agent.pid, signal.SIGKILL)
+
+
+def until(done: Callable[[], Any], seconds: float = 15) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := done()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return found
+
+
+class Client:
+    """The plugin, started as amazon.aws and the AWS CLI start it, and what it has printed so far."""
+
+    def __init__(self, ssm: Any, response: dict[str, Any], target: str) -> None:
+        told = {key: response[key] for key in ("SessionId", "TokenValue", "StreamUrl")}
+        variable, request = "AWS_SSM_START_SESSION_RESPONSE", json.dumps({"Target": target})
+        self.id, self.text = response["SessionId"], ""
+        self.process = subprocess.Popen(
+            [sys.executable, PLUGIN, variable, "us-east-1", "StartSession", "", request, ssm.meta.endpoint_url],
+            env={**os.environ, variable: json.dumps(told)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        os.set_blocking(self.process.stdout.fileno(), False)
+
+    def send(self, text: str) -> None:
+        self.process.stdin.write(text.encode())
+        self.process.stdin.flush()
+
+    def reads(self, wanted: str) -> str:
+        """Wait until a pattern was printed, and return its first group."""
+
+        def found() -> str:
+            self.text += (self.process.stdout.read() or b"").decode()
+            match = re.search(wanted, self.text, re.S)
+            return match[match.lastindex or 0] if match else ""
+
+        return str(until(found))
+
+    def ends(self) -> int:
+        return self.process.wait(timeout=15)
+
+
+@pytest.fixture
+def start(ssm: Any, node: str) -> Iterator[Callable[..., Client]]:
+    clients: list[Client] = []
+
+    def started(**request: Any) -> Client:
+        clients.append(Client(ssm, ssm.start_session(Target=node, **request), node))
+        return clients[-1]
+
+    yield started
+    for client in clients:
+        ssm.terminate_session(SessionId=client.id)
+        client.ends()
+
+
+def test_a_shell_in_a_terminal_that_echoes(start: Callable[..., Client]) -> None:
+    client = start()
+    assert client.reads(r"^\nStarting session with SessionId: (\S+)\n") == client.id
+    client.send("echo $((6*7)) $(whoami) $PWD $TERM; tty; stty size\n")
+    user = "nobody" if os.geteuid() == 0 else ""
+    client.reads(r"echo \$\(\(6\*7\)\).*\r\n" + f"42 {user}")  # the echo, and the answer
+    client.reads(r"/usr/bin xterm-256color\r\n/dev/pts/\d+\r\n100 300\r\n")
+    client.send("exit\n")
+    client.reads(f"\n\nExiting session with sessionId: {client.id}.\n\n")
+    assert client.ends() == 0
+
+
+def test_many_lines_come_through(start: Callable[..., Client]) -> None:
+    client = start()
+    client.send("stty -echo\n" + "".join(f": {'x' * 1000}\n" for _ in range(10)) + "echo all$((1+1))\n")
+    client.reads("all2")
+
+
+def test_a_program_whose_reader_has_gone_is_ended_without_a_word(start: Callable[..., Client]) -> None:
+    client = start()
+    client.send("stty -echo\nyes | head -n 1; echo end$((1+1))\n")
+    client.reads("y\r\n.*end2")
+    assert "Broken pipe" not in client.text
+
+
+def test_signals_are_keys_of_the_terminal(start: Callable[..., Client]) -> None:
+    client = start()
+    # The program itself says that it has the terminal: a signal before that would end the line, or nothing.
+    client.send("trap 'echo got$((1+1))' INT; sh -c 'echo ready$((1+1)); exec sleep 600'\n")
+    client.reads("ready2")
+    client.process.send_signal(signal.SIGINT)
+    client.reads("got2")
+
+
+def test_terminate_session_ends_both_sides(start: Callable[..., Client], ssm: Any, node: str) -> None:
+    client = start()
+    client.send("echo pid=$$.; exec sleep 600\n")
+    pid = int(client.reads(r"pid=(\d+)\."))
+    (row,) = ssm.describe_sessions(State="Active", Filters=[{"key": "Target", "value": node}])["Sessions"]
+    assert (row["SessionId"], row["Status"]) == (client.id, "Connected")
+    ssm.terminate_session(SessionId=client.id)
+    client.reads(f"\n\nExiting session with sessionId: {client.id}.\n\n")
+    assert client.ends() == 0
+    until(lambda: not Path(f"/proc/{pid}").exists())
+    assert ssm.describe_sessions(State="Active")["Sessions"] == []
+    assert client.id in [row["SessionId"] for row in ssm.describe_sessions(State="History")["Sessions"]]
+
+
+def test_a_worker_that_dies_is_told_of_by_its_agent(start: Callable[..., Client]) -> None:
+    client = start()
+    client.send("echo worker=$(awk '/^PPid/ {print $2}' /proc/$$/status).\n")
+    os.kill(int(client.reads(r"worker=(\d+)\.")), signal.SIGKILL)
+    client.reads(rf"\n\nSessionId: {client.id} : document process failed unexpectedly: .*\n\n")
+    assert client.ends() == 0
+
+
+def test_what_runs_goes_on_without_its_client_until_the_session_was_idle(
+    start: Callable[..., Client], ssm: Any, arrange: Arrange
+) -> None:
+    client = start()
+    client.send("echo pid=$$.; exec sleep 600\n")
+    pid = int(client.reads(r"pid=(\d+)\."))
+    client.process.kill()
+    until(lambda: ssm.describe_sessions(State="Active")["Sessions"][0]["Status"] == "Disconnected")
+    assert Path(f"/proc/{pid}").exists()
+    arrange(idle=0.1)
+    try:
+        until(lambda: not Path(f"/proc/{pid}").exists())
+    finally:
+        arrange(idle=1200)
+
+
+def test_input_that_ends_ends_a_shell(start: Callable[..., Client]) -> None:
+    client = start()
+    client.send("echo ready$((1+1))\n")
+    client.reads("ready2")
+    client.process.stdin.close()
+    client.reads("Cannot perform start session: EOF\n")
+    assert client.ends() == 0
+
+
+def test_a_port_s_bytes_are_standard_input_and_output(start: Callable[..., Client]) -> None:
+    with Echo() as echo:
+        client = start(DocumentName="AWS-StartSSHSession", Parameters={"portNumber": [str(echo.port)]})
+        client.send("SSH-2.0-x\r\n")
+        client.reads(f"^\nStarting session with SessionId: {client.id}\nSSH-2.0-x\r\n$")
+        client.process.stdin.close()
+        assert client.ends() == 0
+
+
+def test_a_port_on_which_nothing_listens(start: Callable[..., Client]) -> None:
+    client = start(DocumentName="AWS-StartSSHSession", Parameters={"portNumber": ["1"]})
+    client.reads(rf"\n\nSessionId: {client.id} : Unable to connect to specified port: dial tcp .*refused\n\n$")
+    assert client.ends() == 0
+
+
+@pytest.mark.parametrize("document", ["AWS-StartPortForwardingSession", "AWS-StartPortForwardingSessionToRemoteHost"])
+def test_a_forwarded_port_takes_several_connections_at_once(start: Callable[..., Client], document: str) -> None:
+    with Echo() as echo:
+        client = start(DocumentName=document, Parameters={"portNumber": [str(echo.port)]})
+        port = int(client.reads(rf"Port (\d+) opened for sessionId {client.id}.\nWaiting for connections...\n"))
+        connections = [socket.create_connection(("localhost", port), timeout=10) for _ in range(3)]
+        for number, connection in enumerate(connections):
+            connection.sendall(str(number).encode() * 5000)
+        for number, connection in enumerate(connections):
+            found = b""
+            while len(found) < 5000:
+                found += connection.recv(5000)
+            assert found == str(number).encode() * 5000
+            connection.close()
+        client.process.send_signal(signal.SIGINT)
+        client.reads(rf"Terminate signal received, exiting.\n\n\nExiting session with sessionId: {client.id}.\n\n$")
+        assert client.ends() == 0
+
+
+class Echo:
+    """A server that sends back what comes."""
+
+    def __enter__(self) -> Echo:
+        self.listener = socket.create_server(("localhost", 0))
+        self.port = self.listener.getsockname()[1]
+        self.thread = threading.Thread(target=self.accept, daemon=True)
+        self.thread.start()
+        return self
+
+    def accept(self) -> None:
+        while True:
+            try:
+                connection = self.listener.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=self.send_back, args=(connection,), daemon=True).start()
+
+    def send_back(self, connection: Any) -> None:
+        while found := connection.recv(4096):
+            connection.sendall(found)
+
+    def __exit__(self, *_: object) -> None:
+        # A thread that waits on a closed socket would serve the next that gets its number, once the process was paused.
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.thread.join()
+        self.listener.close()
+
+
+def code(call: Callable[..., Any], **request: Any) -> tuple[str, str]:
+    with pytest.raises(ClientError) as caught:
+        call(**request)
+    return caught.value.response["Error"]["Code"], caught.value.response["Error"]["Message"]
+
+
+def test_calls_that_are_refused(ssm: Any, node: str, endpoint: str, arrange: Arrange) -> None:
+    silent = launched(endpoint)  # Online, as DescribeInstanceInformation has it, and without an agent
+    assert silent in [one["InstanceId"] for one in ssm.describe_instance_information()["InstanceInformationList"]]
+    assert code(ssm.start_session, Target=silent) == ("TargetNotConnected", f"{silent} is not connected.")
+    assert code(ssm.start_session, Target=node, DocumentName="Other")[0] == "InvalidDocument"
+    assert code(ssm.start_session, Target=node, Parameters={"portNumber": ["1"]})[0] == "InvalidParameters"
+    arrange(throttled=1)
+    assert code(ssm.start_session, Target=node) == ("ThrottlingException", "Rate exceeded")
+    ssm.terminate_session(SessionId=ssm.start_session(Target=node)["SessionId"])
+
+
+def test_the_plugin_without_a_session() -> None:
+    def says(*arguments: str) -> str:
+        return subprocess.run([sys.executable, PLUGIN, *arguments], text=True, capture_output=True, check=True).stdout
+
+    assert "installed successfully" in says()
+    assert re.fullmatch(r"\d+\.\d+\.\d+\.\d+\n", says("--version"))
+    assert "Unknown operation x" in says("x")
+    assert says("{}", "us-east-1", "Other", "") == "Invalid Operation"
+    assert says("{", "us-east-1", "StartSession", "", "{}", "").startswith("Cannot perform start session: ")
