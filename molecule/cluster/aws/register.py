@@ -111,14 +111,63 @@ class Account:
             TagSpecifications=[{"ResourceType": "instance", "Tags": pairs(tags)}],
         )
 
+    def launch_monitoring(self, user_data: str) -> None:
+        """Launch the monitoring instance, as its own stack would, where it is not there."""
+        machine = self.topology["monitoring"]
+        if machine["name"] in self.named():
+            return
+        tags = {
+            "Name": machine["name"],
+            "sandbox:name": machine["name"],
+            "pcluster-postboot:node-type": "monitoring",
+            "pcluster-postboot:name": machine["name"],
+            "pcluster-postboot:os": machine["os"],
+        }
+        self.ec2.run_instances(
+            ImageId=AMI,
+            MinCount=1,
+            MaxCount=1,
+            InstanceType=machine["instance_type"],
+            UserData=user_data,
+            NetworkInterfaces=[self.interface(self.subnet()["SubnetId"], machine["address"])],
+            TagSpecifications=[{"ResourceType": "instance", "Tags": pairs(tags)}],
+        )
+        self.made.append(f"launched {machine['name']}")
+
+    def subnet(self) -> dict[str, Any]:
+        """The subnet of all machines."""
+        filters = [{"Name": "cidr-block", "Values": [self.topology["network"]["subnet"]]}]
+        found: dict[str, Any] = self.ec2.describe_subnets(Filters=filters)["Subnets"][0]
+        return found
+
     def interface(self, subnet: str, address: str) -> dict[str, Any]:
-        # It goes with its instance, or moto would keep the address from the next one.
+        # The interface goes with its instance; otherwise moto would keep the address from the next instance.
         private = [{"Primary": True, "PrivateIpAddress": address}]
         return {"DeviceIndex": 0, "SubnetId": subnet, "PrivateIpAddresses": private, "DeleteOnTermination": True}
 
-    def stack_status(self, name: str, status: str) -> None:
-        """Note what DescribeStacks would say, which the custom action of an update asks."""
+    def stack_status(self, name: str, status: str, **more: Any) -> None:
+        """Begin an operation on a stack, and note where the custom action of an update asks for it."""
         self.upload("sandbox-stacks", name, status.encode())
+        self.put(f"stack/{name}", {"status": status, **more})
+
+    def stack(self, told: dict[str, Any], condition: str) -> None:
+        """Begin a cluster's stack, with what ParallelCluster's CLI reads of it."""
+        dna = told["head"]["dna"]["cluster"]
+        parameters = {
+            "ArtifactS3RootDirectory": told["artifacts"]["directory"],
+            "ClusterCWLogGroup": told["log_group"],
+            "ClusterUser": dna["cluster_user"],
+            "ConfigVersion": dna["cluster_config_version"],
+            "ResourcesS3Bucket": told["artifacts"]["bucket"],
+            "Scheduler": dna["scheduler"],
+        }
+        own = {key: told["stack"][key] for key in ("id", "tags")}
+        more = {"region": self.topology["region"], "condition": condition, "parameters": parameters, **own}
+        self.stack_status(told["cluster"], "CREATE_IN_PROGRESS", **more)
+
+    def forget_stack(self, name: str) -> None:
+        """Let a stack go that is deleted."""
+        self.put(f"stack/{name}", {}, method="DELETE")
 
     # Wait conditions
 
@@ -129,9 +178,14 @@ class Account:
         return found
 
     def tell(self, cluster: str, what: dict[str, str]) -> None:
+        self.put(f"signal/{cluster}", what)
+
+    def put(self, path: str, what: dict[str, Any], method: str = "PUT") -> None:
+        """Tell the sandbox's own part of the AWS API."""
         body = json.dumps(what).encode()
-        asked = urllib.request.Request(f"{self.endpoint}/sandbox/signal/{cluster}", body, method="PUT")
-        with urllib.request.urlopen(asked, timeout=10):
+        with urllib.request.urlopen(
+            urllib.request.Request(f"{self.endpoint}/sandbox/{path}", body, method=method), timeout=10
+        ):
             pass
 
     # Decoys
@@ -141,15 +195,12 @@ class Account:
         filters = [{"Name": "tag:sandbox:name", "Values": [decoy["name"]]}]
         if self.ec2.describe_instances(Filters=filters)["Reservations"]:
             return
-        cidr = self.topology["network"]["subnet"]
-        filters = [{"Name": "cidr-block", "Values": [cidr]}]
-        subnet = self.ec2.describe_subnets(Filters=filters)["Subnets"][0]["SubnetId"]
         launched = self.ec2.run_instances(
             ImageId=AMI,
             MinCount=1,
             MaxCount=1,
             InstanceType="c5.xlarge",
-            NetworkInterfaces=[self.interface(subnet, decoy["address"])],
+            NetworkInterfaces=[self.interface(self.subnet()["SubnetId"], decoy["address"])],
             TagSpecifications=[{"ResourceType": "instance", "Tags": pairs(self.tags(decoy))}],
         )["Instances"][0]["InstanceId"]
         if decoy["state"] == "stopped":

@@ -4,10 +4,14 @@
 
 DescribeInstanceInformation is answered for moto's own running instances. An instance's tag `sandbox:ssm` says what its
 agent's PingStatus is (Online without the tag); pages, filters and limits are those of the real service. Run Command is
-in commands.py, launch templates are in launches.py, and the names of a cluster's private zone in names.py.
+in commands.py, Session Manager in sessions.py (/sandbox/sessions takes what a test wants of it), launch templates are
+in launches.py (/sandbox/no-capacity takes types of instances that EC2 is out of), the names of a cluster's private zone
+in names.py, what EC2 has scheduled in schedules.py (/sandbox/capacity-reservations takes reservations), and what
+CloudFormation needs for the stacks of our playbooks in resources.py.
 
 CompleteLifecycleAction, which a login node calls when it is up, leaves its result in the instance's tag
-`sandbox:lifecycle`. What cfn-signal sends to a wait condition's URL, /sandbox/signal/<cluster>, can be read there.
+`sandbox:lifecycle`. What cfn-signal sends to a wait condition's URL, /sandbox/signal/<cluster>, can be read there, and
+ends what the cluster's stack (cluster_stacks.py) was told to begin, at /sandbox/stack/<cluster>.
 """
 
 from __future__ import annotations
@@ -17,8 +21,13 @@ from collections.abc import Iterator
 from io import BytesIO
 from typing import Any
 
+import exports
 import launches
 import names
+import resources
+import schedules
+import sessions
+from cluster_stacks import Clusters
 from commands import InvalidRequest, Service
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.ec2 import ec2_backends
@@ -26,7 +35,9 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import run_simple
 from werkzeug.wrappers import Request, Response
 
-AGENT, SIGNAL = "/sandbox/ssm-agent", "/sandbox/signal/"
+AGENT, SESSIONS = "/sandbox/ssm-agent", "/sandbox/sessions"
+SIGNAL, STACK = "/sandbox/signal/", "/sandbox/stack/"
+RESERVATIONS, NO_CAPACITY = "/sandbox/capacity-reservations", "/sandbox/no-capacity"
 COMPLETED = """<CompleteLifecycleActionResponse xmlns="http://autoscaling.amazonaws.com/doc/2011-01-01/">
   <CompleteLifecycleActionResult/><ResponseMetadata><RequestId>sandbox</RequestId></ResponseMetadata>
 </CompleteLifecycleActionResponse>"""
@@ -81,7 +92,9 @@ class Application:
     def __init__(self) -> None:
         self.moto = DomainDispatcherApplication(create_backend_app)
         self.commands = Service(lambda region: {found.id for found, _ in running(region)}, DEFAULT_ACCOUNT_ID)
+        self.sessions = sessions.Service(self.commands.running)
         self.signals: dict[str, bytes] = {}
+        self.clusters = Clusters()
         self.calls = {
             "DescribeInstanceInformation": instance_information,
             "SendCommand": self.commands.send_command,
@@ -89,21 +102,39 @@ class Application:
             "ListCommands": self.commands.list_commands,
             "CancelCommand": self.commands.cancel_command,
             "GetCommandInvocation": self.commands.get_command_invocation,
+            "StartSession": self.sessions.start_session,
+            "TerminateSession": self.sessions.terminate_session,
+            "DescribeSessions": self.sessions.describe_sessions,
         }
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         service, _, name = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
         if environ["PATH_INFO"].startswith(SIGNAL):
             return self.signal(Request(environ))(environ, start_response)
+        if environ["PATH_INFO"].startswith(STACK):
+            return self.stack(Request(environ))(environ, start_response)
         if "/autoscaling/" in environ.get("HTTP_AUTHORIZATION", "") and self.completes(environ):
             return Response(COMPLETED, content_type="text/xml")(environ, start_response)
-        if environ["PATH_INFO"] == AGENT:
+        if environ.get("HTTP_UPGRADE") == "sandbox-session":
+            asked, token = Request(environ), environ.get("HTTP_X_TOKEN", "")
+            self.sessions.serve(asked.path, asked.args.get("role", ""), token, environ["werkzeug.socket"])
+        if environ["PATH_INFO"] == SESSIONS:
+            answer, status = self.sessions.arrange(json.loads(Request(environ).get_data() or b"{}")), 200
+        elif environ["PATH_INFO"] == RESERVATIONS:
+            answer, status = schedules.plant(json.loads(Request(environ).get_data() or b"{}")), 200
+        elif environ["PATH_INFO"] == NO_CAPACITY:
+            launches.NO_CAPACITY.clear()
+            launches.NO_CAPACITY.update(json.loads(Request(environ).get_data() or b"[]"))
+            answer, status = {}, 200
+        elif environ["PATH_INFO"] == AGENT:
             answer, status = self.agent(Request(environ)), 200
         elif service == "AmazonSSM" and name in self.calls:
             request = Request(environ)
             region = request.headers.get("Authorization", "x/x/us-east-1").split("/")[2]
             try:
                 answer, status = self.calls[name](region, request.get_json(force=True)), 200
+                if "StreamUrl" in answer:
+                    answer["StreamUrl"] = request.host_url + answer["StreamUrl"]
             except InvalidRequest as error:
                 answer, status = {"__type": error.args[0], "message": error.args[1]}, 400
         else:
@@ -115,7 +146,17 @@ class Application:
         cluster = request.path.removeprefix(SIGNAL)
         if request.method == "PUT":
             self.signals[cluster] = request.get_data()
+            self.clusters.signal(cluster, json.loads(request.get_data()))
         return Response(self.signals.get(cluster, b"{}"), content_type="application/json")
+
+    def stack(self, request: Request) -> Response:
+        """Begin an operation on a cluster's stack, or forget the stack."""
+        cluster = request.path.removeprefix(STACK)
+        if request.method == "DELETE":
+            self.clusters.delete(cluster)
+        else:
+            self.clusters.begin(cluster, request.get_json(force=True))
+        return Response("{}", content_type="application/json")
 
     def completes(self, environ: dict[str, Any]) -> bool:
         """Note the result of a CompleteLifecycleAction; return whether the call is one."""
@@ -142,5 +183,8 @@ if __name__ == "__main__":
     launches.furnish()
     launches.follow_launch_templates()
     launches.name_zones_by_reference()
+    resources.register()
+    schedules.register()
+    exports.register()
     names.serve()
     run_simple("0.0.0.0", 5000, Application(), threaded=True)
