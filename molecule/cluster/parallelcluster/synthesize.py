@@ -29,6 +29,7 @@ from resolver import Stack, Unresolved
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[2] / ".sandbox/cache"
+COLLECTIONS = HERE.parents[2] / ".venv/collections"  # where scripts/setup.sh has put this checkout
 SOURCES = ("account.py", "resolver.py", "synthesize.py", "upstream.py")
 ON_NODES = "cluster-config-with-implied-values.yaml"  # the artifact that the nodes know as cluster-config.yaml
 TEMPLATE = "templates/aws-parallelcluster.cfn.yaml"
@@ -39,73 +40,63 @@ TIMEOUT = re.compile(r"^\s*timeout (\d+) \S+/bootstrap\.sh", re.MULTILINE)
 
 
 def configuration(topology: Mapping[str, Any], name: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The cluster's configuration, as a user would write it."""
+    """The cluster's configuration as the playbook cluster_config renders it, with what a user adds by hand."""
+    if str(COLLECTIONS) not in sys.path:
+        sys.path.append(str(COLLECTIONS))
+    from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config.render import render
+
+    outcome = render(variables(topology, name))
+    if outcome.problems:
+        sys.exit("\n".join(outcome.problems))
+    merged: dict[str, Any] = merge(outcome.config, overrides)
+    return merged
+
+
+def variables(topology: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The variables of cluster_config, without their prefix."""
     cluster, account = topology["clusters"][name], Account(topology, name)
     nodes = list(cluster["nodes"].values())
     head = next(node for node in nodes if node["type"] == "HeadNode")
-    found: dict[str, Any] = {
-        "Region": account.region,
-        "Image": {"Os": cluster["os"]},
-        "HeadNode": {"InstanceType": head["instance_type"], "Networking": {"SubnetId": account.subnet}},
-        "Scheduling": {
-            "Scheduler": "slurm",
-            "SlurmSettings": settings(cluster["queues"]),
-            "SlurmQueues": [queue(each, account) for each in cluster["queues"]],
-        },
-        "SharedStorage": [
-            {
-                "Name": "fsx",
-                "StorageType": "FsxLustre",
-                "MountDir": "/fsx",
-                "FsxLustreSettings": {"FileSystemId": account.file_system},
-            }
-        ],
-    }
     login = [node for node in nodes if node["type"] == "LoginNode"]
-    if login:
-        pools = {node["pool"]: node["instance_type"] for node in login}
-        found["LoginNodes"] = {
-            "Pools": [
-                {
-                    "Name": pool,
-                    "InstanceType": instance_type,
-                    "Count": sum(node["pool"] == pool for node in login),
-                    "Networking": {"SubnetIds": [account.subnet]},
-                }
-                for pool, instance_type in pools.items()
-            ]
-        }
-    merged: dict[str, Any] = merge(found, overrides)
-    return merged
+    pools = {node["pool"]: node["instance_type"] for node in login}
+    return {
+        "name": name,
+        "version": str(cluster.get("parallelcluster", topology["parallelcluster"])),
+        "region": account.region,
+        "os": cluster["os"],
+        "subnet_head": account.subnet,
+        "fsx_lustre": account.file_system,
+        "components": [],  # the sandbox's machines have the disks and the time that this one has
+        "head_node": {"instance_type": head["instance_type"]},
+        "login_pools": [
+            {"name": pool, "instance_type": instance_type, "count": sum(node["pool"] == pool for node in login)}
+            for pool, instance_type in pools.items()
+        ],
+        "queues": [queue(each) for each in cluster["queues"]],
+        "slurm_settings": settings(cluster["queues"]),
+    }
 
 
 def settings(queues: list[Mapping[str, Any]]) -> dict[str, Any]:
     """What the sandbox wants of Slurm beside ParallelCluster's defaults."""
     static = [f"{each['name']}-st-{each['compute_resource']}-[1-{each['min']}]" for each in queues if each["min"]]
     return {
-        "ScaledownIdletime": 60,  # tests take longer than ten minutes
-        "QueueUpdateStrategy": "DRAIN",
-        "CustomSlurmSettings": [
+        "idle_minutes": 60,  # tests take longer than ten minutes
+        "update_strategy": "DRAIN",
+        "custom": [
             # Nodes have as many CPUs as their instance type, whatever this machine has.
             {"SlurmdParameters": "config_overrides"},
+            # A node that was powered down can boot again after so many seconds, in the place of ParallelCluster's 120.
+            {"SuspendTimeout": 20},
             # The nodes that are always there, so that `srun -N2` without a partition has two.
             {"PartitionName": "static", "Nodes": ",".join(static), "State": "UP", "Default": "YES"},
         ],
     }
 
 
-def queue(given: Mapping[str, Any], account: Account) -> dict[str, Any]:
-    resource = {
-        "Name": given["compute_resource"],
-        "InstanceType": given["instance_type"],
-        "MinCount": given["min"],
-        "MaxCount": given["max"],
-    }
-    networking: dict[str, Any] = {"SubnetIds": [account.subnet]}
-    if given.get("efa"):
-        resource["Efa"] = {"Enabled": True}
-        networking["PlacementGroup"] = {"Enabled": True}  # ParallelCluster wants it said, with EFA
-    return {"Name": given["name"], "Networking": networking, "ComputeResources": [resource]}
+def queue(given: Mapping[str, Any]) -> dict[str, Any]:
+    keys = ("name", "compute_resource", "instance_type", "min", "max")
+    return {**{key: given[key] for key in keys}, "efa": "true" if given.get("efa") else "false"}
 
 
 def merge(there: Any, ours: Any) -> Any:
@@ -268,18 +259,24 @@ def pool_of(stack: Stack, template: dict[str, Any]) -> dict[str, Any]:
     raise Unresolved((stack.name,), f"the login pool {pool} has no auto scaling group")
 
 
-def upstream(request: Mapping[str, Any], version: str, folder: Path) -> dict[str, Any]:
-    """Let ParallelCluster work."""
+def ask(program: str, request: Any, version: str, folder: Path) -> Any:
+    """The answer of a program that runs in the environment of a ParallelCluster."""
     python = CACHE / f"parallelcluster-{version}/bin/python"
     if not python.exists():
         sys.exit(f"ParallelCluster {version} is not in {python.parents[1]}; needed: scripts/setup.sh --sandbox")
     at = folder / "result.json"
-    line = [python, HERE / "upstream.py", at]
+    line = [python, HERE / program, at]
     done = subprocess.run(line, input=json.dumps(request), text=True, stderr=subprocess.PIPE, check=False)
     if done.returncode:
         sys.exit(done.stderr.strip() or f"ParallelCluster {version} ended with {done.returncode} and said nothing")
-    found: dict[str, Any] = json.loads(at.read_text())
+    found = json.loads(at.read_text())
     at.unlink()
+    return found
+
+
+def upstream(request: Mapping[str, Any], version: str, folder: Path) -> dict[str, Any]:
+    """Let ParallelCluster work."""
+    found: dict[str, Any] = ask("upstream.py", request, version, folder)
     if "refused" in found:
         sys.exit(f"ParallelCluster {version} refuses the configuration: {found['refused']}")
     return found

@@ -13,8 +13,9 @@ import logging
 import os
 import random
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from unittest import mock
 
 import yaml
@@ -32,10 +33,21 @@ SUPPRESSED = {
 }
 
 
+class Owner(Protocol):
+    """An account as the calls below need it: account.py has the sandbox's, estate.py one for any configuration."""
+
+    image: str
+    log_group: str
+
+    def stack_id(self, stack: str) -> str: ...
+
+    def reference(self, stack: str, name: str, kind: str, properties: Mapping[str, Any]) -> str | None: ...
+
+
 class CloudFormation:
     """The calls that reach CloudFormation, for the one stack that there is. What it would make, resolver.py says."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Owner) -> None:
         self.account = account
         self.stack: dict[str, Any] = {}
         self.defaults: dict[str, str] = {}
@@ -62,22 +74,25 @@ class CloudFormation:
         return {each: {"LogicalResourceId": each, "PhysicalResourceId": str(found)} for each, found in ids.items()}
 
 
-def synthesise(request: dict[str, Any]) -> dict[str, Any]:
+def image_name(system: str, architecture: str = "x86_64") -> str:
+    """What the official image is called, by which ParallelCluster finds it."""
+    from pcluster.constants import OS_TO_IMAGE_NAME_PART_MAP
+    from pcluster.utils import get_installed_version
+
+    return f"aws-parallelcluster-{get_installed_version()}-{OS_TO_IMAGE_NAME_PART_MAP[system]}-{architecture}-{MADE}"
+
+
+def synthesise(request: dict[str, Any], account: Owner, suppressed: Iterable[str] = SUPPRESSED) -> dict[str, Any]:
     """Create or update the cluster as the command line does, and return what it hands to AWS."""
     import boto3
     from moto.moto_api._internal import mock_random
     from pcluster.aws.cfn import CfnClient
     from pcluster.aws.s3 import S3Client
     from pcluster.config.common import TypeMatchValidatorsSuppressor
-    from pcluster.constants import OS_TO_IMAGE_NAME_PART_MAP
     from pcluster.models.cluster import CDKTemplateBuilder, Cluster
     from pcluster.utils import get_installed_version
 
     name = request["cluster"]
-    account = Account(request["topology"], name)
-    system = request["topology"]["clusters"][name]["os"]
-    image = f"aws-parallelcluster-{get_installed_version()}-{OS_TO_IMAGE_NAME_PART_MAP[system]}-x86_64-{MADE}"
-    account.furnish(image)
     # The artifact directory is the cluster's own, the objects' versions are their contents' own.
     random.seed(name)
     mock_random.seed(request["seed"])
@@ -100,7 +115,7 @@ def synthesise(request: dict[str, Any]) -> dict[str, Any]:
             return {}, None
         return build(**{**given, "log_group_name": account.log_group})
 
-    suppressors = {TypeMatchValidatorsSuppressor(SUPPRESSED)}
+    suppressors = {TypeMatchValidatorsSuppressor(set(suppressed))}
     with (
         mock.patch.multiple(
             CfnClient, **{call: mock.Mock(side_effect=getattr(cloudformation, call)) for call in calls}
@@ -127,14 +142,19 @@ def synthesise(request: dict[str, Any]) -> dict[str, Any]:
             objects[found["Key"][len(directory) + 1 :]] = body
     return {
         "version": get_installed_version(),
-        "image_name": image,
         "bucket": bucket,
         "directory": directory,
         "objects": objects,
         "parameters": {each["ParameterKey"]: each["ParameterValue"] for each in cloudformation.stack["Parameters"]},
         "tags": cloudformation.stack["Tags"],
         "notes": [f"{note.validator_type}: {note.message}" for note in notes],
+        "warnings": warnings(notes),
     }
+
+
+def warnings(notes: Iterable[Any]) -> list[str]:
+    """What validators warn of, without what they merely tell."""
+    return [f"{note.validator_type}: {note.message}" for note in notes if note.level.name == "WARNING"]
 
 
 def login_nodes(config: str) -> bool:
@@ -145,7 +165,8 @@ def login_nodes(config: str) -> bool:
 
 def refusal(error: Exception) -> str:
     """Why ParallelCluster refuses, on one line."""
-    words = [f"{found.validator_type}: {found.message}" for found in getattr(error, "validation_failures", [])]
+    failures = getattr(error, "validation_failures", [])
+    words = [f"{found.validator_type}: {found.message}" for found in failures if found.level.name == "ERROR"]
     names, *rows = getattr(error, "update_changes", None) or [[]]
     for row in (dict(zip(names, row)) for row in rows):
         if row["check"] != "SUCCEEDED":
@@ -168,7 +189,10 @@ def main() -> None:
 
     with mock_aws():
         try:
-            result = synthesise(request)
+            account = Account(request["topology"], request["cluster"])
+            image = image_name(request["topology"]["clusters"][request["cluster"]]["os"])
+            account.furnish(image)
+            result = {**synthesise(request, account), "image_name": image}
         except ClusterActionError as error:
             result = {"refused": refusal(error)}
     Path(sys.argv[1]).write_text(json.dumps(result))
