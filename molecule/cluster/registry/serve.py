@@ -13,7 +13,7 @@ Port 5001 passes everything on, but an image's name may ask for more:
   fault/slow/NAME         each answer waits, and blobs come slowly
 
 Two more addresses are for tests: GET /requests lists what was asked for, and POST /reset forgets that, and with it what
-fault/503-twice counts.
+fault/503-twice counts. Port 5002 is door.py's, which keeps what Alertmanager sends.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import urllib.parse
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import door
 import images
 
 USER, PASSWORD = "$oauthtoken", "sandbox-ngc-key"
@@ -201,6 +202,7 @@ def main() -> None:
                 sys.exit("the registry did not start")
             time.sleep(0.1)
     images.fill(address)
+    threading.Thread(target=door.serve, daemon=True).start()
     # Last, so that who finds this port open finds the images.
     front = ThreadingHTTPServer(("", PORT), Front)
     threading.Thread(target=front.serve_forever, daemon=True).start()
