@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # its variables are used in the sites, or come from them
-# What the sites' files share: sourced by fill.sh, in a container of the base image. /debs holds the distribution's packages, /standins the stand-ins.
+# What the sites' files share: sourced by fill.sh, in a container of the base image. /debs holds the distribution's
+# packages, /standins the stand-ins.
 top=/srv/mirror work=$(mktemp -d) architecture=$(dpkg --print-architecture)
 for deb in /debs/*.deb; do dpkg-deb -x "$deb" "$work/$(dpkg-deb -f "$deb" Package)"; done
 version_of() { dpkg-deb -f /debs/"$1"_*.deb Version | sed -E 's/^[0-9]+://; s/[-+~].*//'; }
@@ -22,7 +23,8 @@ pin() { pins=$(jq -c --arg name "$1" --argjson value "$2" '.[$name] = $value' <<
 
 # A directory as a tarball that is the same each time.
 pack() {  # parent member file
-  tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 --directory "$1" "$2" | gzip --no-name -1 > "$3"
+  tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 --directory "$1" "$2" |
+    gzip --no-name -1 > "$3"
 }
 
 # A release tarball as the Prometheus project lays it out, with its sha256sums.txt.
@@ -35,17 +37,19 @@ tarball() {  # project version directory
   pin "$1" "$(jq -nc --arg version "$2" --arg sha256 "$(cut -d' ' -f1 "$path/sha256sums.txt")" '{$version, $sha256}')"
 }
 
-# One signing key for all the package repositories of the mirror; each "site" publishes it at its own path. It is kept, so that nodes which know it
-# can go on when the mirror is filled anew.
+# One signing key for all the package repositories of the mirror; each "site" publishes it at its own path. It is kept,
+# so that nodes which know it can go on when the mirror is filled anew.
 export GNUPGHOME=/signing-key GPG_TTY=none
 gpg --batch --quiet --list-secret-keys --with-colons 2> /dev/null | grep -q ^sec ||
-  gpg --batch --quiet --pinentry-mode loopback --passphrase '' --quick-generate-key 'Sandbox mirror (not the real upstream)' rsa3072 sign never
+  gpg --batch --quiet --pinentry-mode loopback --passphrase '' \
+  --quick-generate-key 'Sandbox mirror (not the real upstream)' rsa3072 sign never
 fingerprint=$(gpg --batch --quiet --with-colons --list-keys | awk -F: '$1 == "fpr" { print $10; exit }')
 gpg --batch --armor --export > "$work/key.asc"
 pin signing_key "$(jq -nc --arg fingerprint "$fingerprint" '{$fingerprint}')"
 
 # A package's files are laid out in $work/stage, which `stage` empties; `deb` and `rpm_package` leave it as it was.
-stage() { rm -rf "$work/stage" "$work/after_install" && mkdir -p "$work/stage/usr/bin" "$work/stage/usr/lib/systemd/system"; }
+stage() { rm -rf "$work/stage" "$work/after_install" &&
+  mkdir -p "$work/stage/usr/bin" "$work/stage/usr/lib/systemd/system"; }
 stage_nothing() { stage; mkdir -p "$work/stage/usr/share/doc/$1"; echo "A package without its program." > "$work/stage/usr/share/doc/$1/sandbox"; }
 # The lines that a staged package runs once it is installed.
 after_install() { printf '%s\n' "$@" > "$work/after_install"; }
@@ -67,7 +71,9 @@ END
     chmod 0755 "$work/deb/DEBIAN/postinst"
   fi
   # What lies in /etc is a person's to change.
-  if [ -d "$work/deb/etc" ]; then (cd "$work/deb" && find etc -type f -printf '/%p\n') > "$work/deb/DEBIAN/conffiles"; fi
+  if [ -d "$work/deb/etc" ]; then
+    (cd "$work/deb" && find etc -type f -printf '/%p\n') > "$work/deb/DEBIAN/conffiles"
+  fi
   dpkg-deb --build --root-owner-group -Zgzip -z1 "$work/deb" "$4/$1_${2#*:}_$architecture.deb" > /dev/null
 }
 
@@ -91,7 +97,8 @@ $1
 %files -f $work/files
 END
   if [ -e "$work/after_install" ]; then (echo %post && cat "$work/after_install") >> "$work/$1.spec"; fi
-  rpmbuild --quiet -bb --buildroot "$work/buildroot" --define "_topdir $work/rpmbuild" --define "_rpmdir $4" --define '_binary_payload w1.gzdio' \
+  rpmbuild --quiet -bb --buildroot "$work/buildroot" --define "_topdir $work/rpmbuild" --define "_rpmdir $4" \
+    --define '_binary_payload w1.gzdio' \
     --define '_build_id_links none' --define '__os_install_post %{nil}' --define '%_dbpath /tmp/rpmdb' "$work/$1.spec"
 }
 
@@ -102,7 +109,8 @@ apt_suite() {  # directory suite pool origin label [component]
   mkdir -p "$lists"
   (cd "$1" && dpkg-scanpackages --multiversion "$3" 2> /dev/null > "$lists/Packages")
   gzip --keep --no-name "$lists/Packages"
-  apt_release "$1/dists/$2" Origin="$4" Label="$5" Suite="$2" Codename="$2" Architectures="$architecture" Components="$component"
+  apt_release "$1/dists/$2" Origin="$4" Label="$5" Suite="$2" Codename="$2" Architectures="$architecture" \
+    Components="$component"
   rm "$1/dists/$2/Release.gpg"  # that site has an InRelease only
 }
 
@@ -124,7 +132,8 @@ apt_release() {  # directory, then fields of the Release file
 
 # Signs the packages of a dnf repository.
 rpm_sign() {  # directory
-  find "$1" -name '*.rpm' -exec rpm --define "_gpg_name $fingerprint" --define '_gpg_digest_algo sha256' --define "__gpg /usr/bin/gpg" --addsign {} + > /dev/null
+  find "$1" -name '*.rpm' -exec rpm --define "_gpg_name $fingerprint" --define '_gpg_digest_algo sha256' \
+    --define "__gpg /usr/bin/gpg" --addsign {} + > /dev/null
 }
 
 # Makes and signs the lists of a dnf repository.

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # top, work and the like are from lib.sh, which reads description
-# nvidia.github.io/libnvidia-container: the NVIDIA Container Toolkit, all of whose programs are stand-ins. As upstream's, its rpm packages are not
-# signed, only their list is.
+# nvidia.github.io/libnvidia-container: the NVIDIA Container Toolkit, all of whose programs are stand-ins. As
+# upstream's, its rpm packages are not signed, only their list is.
 nvidia_site=$top/nvidia.github.io/libnvidia-container
 nvidia_standin=/standins/nvidia-container-toolkit
 nvidia_pinned=1.19.1 nvidia_newer=1.20.0 nvidia_older=1.18.2
@@ -33,7 +33,8 @@ nvidia_toolkit() {  # version
   nvidia_package nvidia-container-toolkit-base "$1" "" ""
   stage_nvidia "$1" nvidia-container-runtime-hook
   after_install 'ln -sf /usr/bin/nvidia-container-runtime-hook /usr/bin/nvidia-container-toolkit'
-  nvidia_package nvidia-container-toolkit "$1" "nvidia-container-toolkit-base (= $1-1), libnvidia-container-tools (= $1-1)" \
+  nvidia_package nvidia-container-toolkit "$1" \
+    "nvidia-container-toolkit-base (= $1-1), libnvidia-container-tools (= $1-1)" \
     "nvidia-container-toolkit-base = $1-1, libnvidia-container-tools = $1-1"
 }
 
@@ -46,8 +47,10 @@ nvidia_lists() {
   mkdir -p "$rpm" && mv "$work/nvidia_rpm/$(uname -m)" "$rpm/"
   rpm_repository "$rpm/$(uname -m)"
   # shellcheck disable=SC2016
-  printf '%s\n' '[nvidia-container-toolkit]' 'name=nvidia-container-toolkit' 'baseurl=https://nvidia.github.io/libnvidia-container/stable/rpm/$basearch' \
-    'repo_gpgcheck=1' 'gpgcheck=0' 'enabled=1' 'gpgkey=https://nvidia.github.io/libnvidia-container/gpgkey' 'sslverify=1' \
+  printf '%s\n' '[nvidia-container-toolkit]' 'name=nvidia-container-toolkit' \
+    'baseurl=https://nvidia.github.io/libnvidia-container/stable/rpm/$basearch' \
+    'repo_gpgcheck=1' 'gpgcheck=0' 'enabled=1' 'gpgkey=https://nvidia.github.io/libnvidia-container/gpgkey' \
+    'sslverify=1' \
     'sslcacert=/etc/pki/tls/certs/ca-bundle.crt' > "$rpm/nvidia-container-toolkit.repo"
   cp "$work/key.asc" "$nvidia_site/gpgkey"
 }

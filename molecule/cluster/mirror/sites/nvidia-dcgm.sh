@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # top, work and the like are from lib.sh, which reads description
-# developer.download.nvidia.com/compute/cuda/repos: of NVIDIA's CUDA repositories what DCGM and its exporter are in, whose programs are stand-ins. As
-# upstream's, the packages have an epoch; the deb repository's list is signed, and of the rpm repository the packages.
+# developer.download.nvidia.com/compute/cuda/repos: of NVIDIA's CUDA repositories what DCGM and its exporter are in,
+# whose programs are stand-ins. As upstream's, the packages have an epoch; the deb repository's list is signed, and of
+# the rpm repository the packages.
 dcgm_site=$top/developer.download.nvidia.com/compute/cuda/repos
 dcgm_machine=$(uname -m | sed s/aarch64/sbsa/)
 dcgm_standin=/standins/dcgm
@@ -25,7 +26,8 @@ dcgm_core() {
   stage
   dcgm_program nv_hostengine.py nv-hostengine "$1"; dcgm_program dcgmi.py dcgmi "$1"
   cp "$dcgm_standin/nvidia-dcgm.service" "$work/stage/usr/lib/systemd/system/"
-  after_install 'id nvidia-dcgm > /dev/null 2>&1 || useradd -Urs /usr/sbin/nologin nvidia-dcgm' 'mkdir -p /var/log/nvidia-dcgm' \
+  after_install 'id nvidia-dcgm > /dev/null 2>&1 || useradd -Urs /usr/sbin/nologin nvidia-dcgm' \
+    'mkdir -p /var/log/nvidia-dcgm' \
     'chown nvidia-dcgm:nvidia-dcgm /var/log/nvidia-dcgm'
 }
 
@@ -35,7 +37,8 @@ dcgm() {  # version
   dcgm_core "$1"; dcgm_library libdcgm.so.4
   dcgm_package $core "1:$1" libc6 "" "Conflicts: datacenter-gpu-manager" $'Epoch: 1\nConflicts: datacenter-gpu-manager'
   for name in cuda12 cuda13 proprietary-cuda12 proprietary-cuda13; do
-    stage_nothing "datacenter-gpu-manager-4-$name"; dcgm_package "datacenter-gpu-manager-4-$name" "1:$1" "$deb_core" "$rpm_core" "" "Epoch: 1"
+    stage_nothing "datacenter-gpu-manager-4-$name"; dcgm_package "datacenter-gpu-manager-4-$name" "1:$1" "$deb_core" \
+      "$rpm_core" "" "Epoch: 1"
   done
   stage; dcgm_library libdcgmmoduleprofiling.so.4
   dcgm_package datacenter-gpu-manager-4-proprietary "1:$1" "$deb_core" "$rpm_core" "" "Epoch: 1"

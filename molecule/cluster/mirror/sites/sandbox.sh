@@ -4,8 +4,8 @@ mkdir -p "$work/rootfs/bin" "$top/sandbox" && cp "$work/busybox-static/bin/busyb
 for name in sh echo cat ls uname sleep; do ln -s busybox "$work/rootfs/bin/$name"; done
 tar --create --sort=name --owner=0 --group=0 --mtime=@0 --directory "$work/rootfs" . > "$top/sandbox/busybox.tar"
 
-# Open MPI, the distribution's own, which tests put where nodes share it. It has nothing that sends by libfabric or UCX: AWS' has no UCX, and libfabric only
-# with an EFA device.
+# Open MPI, the distribution's own, which tests put where nodes share it. It has nothing that sends by libfabric or UCX:
+# AWS' has no UCX, and libfabric only with an EFA device.
 mkdir "$work/openmpi" && cp -a "$work"/{libopenmpi[0-9]*,libopenmpi-dev,openmpi-common}/usr/. "$work/openmpi/"
 find "$work/openmpi" \( -name 'mca_*_ofi.so' -o -name 'mca_*_ucx.so' -o -path '*/share/doc/*' \) -delete
 pack "$work" openmpi "$top/sandbox/openmpi.tar.gz"
