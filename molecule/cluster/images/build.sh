@@ -16,7 +16,8 @@ hash_of() { cat "$@" | sha256sum | cut -c1-12; }
 repository=$(realpath "$here/../../..")
 debian13=$repository/scripts/debian13.sh
 # ParallelCluster brings a Python of its own, which is newer than Debian 12's.
-python=(python3.13 python3.13-minimal python3-minimal libpython3.13-minimal libpython3.13-stdlib python3.13-venv python3-pip-whl)
+python=(python3.13 python3.13-minimal python3-minimal libpython3.13-minimal libpython3.13-stdlib python3.13-venv \
+  python3-pip-whl)
 # Its release 3.16 tells scontrol the nodes' instance ids, which Slurm takes from 23.02.5 on; Debian 12 has 22.05.
 slurm=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins libslurm-dev libpmix2t64)
 # The releases of ParallelCluster whose daemons the nodes have.
@@ -33,7 +34,8 @@ host_sources() {
     awk -F'|' -v id="$ID" 'tolower($5) == id { print "deb " $2 " " $3 " " $4 }' | sort -u
 }
 
-# Unpacks Debian 13's packages below $newer, and prints where. Ubuntu 24.04 needs none: its Slurm is 23.11, its Python 3.12.
+# Unpacks Debian 13's packages below $newer, and prints where. Ubuntu 24.04 needs none: its Slurm is 23.11, its Python
+# 3.12.
 newer=$cache/newer
 unpack_newer() {  # destination packages...
   [ "$VERSION_CODENAME" != bookworm ] || DESTDIR=$newer "$debian13" "$cache/debian13" "$@"
@@ -47,10 +49,12 @@ build_base() {
   rm -rf "$newer"
   home=$(unpack_newer /opt/parallelcluster/pyenv/versions/%v "${python[@]}")
   # shellcheck disable=SC2016  # the hooks' $1 is mmdebstrap's
-  [ -z "$home" ] || hooks+=(--customize-hook="copy-in $newer/opt /" --customize-hook='chroot "$1" '"$home/bin/python3 -m compileall -q $home/lib")
+  [ -z "$home" ] || hooks+=(--customize-hook="copy-in $newer/opt /" \
+    --customize-hook='chroot "$1" '"$home/bin/python3 -m compileall -q $home/lib")
   # shellcheck disable=SC2016
   mmdebstrap --variant=apt --include="$packages" --aptopt='Acquire::Languages "none"' \
-    --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+    --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+    --dpkgopt='path-exclude=/usr/share/locale/*' \
     "${hooks[@]}" --customize-hook='rm -f "$1"/etc/machine-id "$1"/etc/ssh/ssh_host_*' \
     "$VERSION_CODENAME" "$tar" - < "$sources" > "$cache/base.log" 2>&1 || { tail -20 "$cache/base.log" >&2; exit 1; }
   podman import --quiet --message "packages of $PRETTY_NAME" "$tar" "$tag" > /dev/null
@@ -62,12 +66,16 @@ build_node() {  # family base_image tag
   rm -rf "$newer" && mkdir "$newer"
   if [ "$1 $2" = "ubuntu $base" ]; then unpack_newer /opt/slurm "${slurm[@]}" > /dev/null; fi
   for version in 3.11 3.12 3.13; do # what the images' Pythons are, whichever they are made from
-    "$repository/.venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: --python-version $version \
-      --dest "$cache/wheels" --requirement "$repository/requirements/cookbook.txt" --requirement "$repository/requirements/daemons-${daemons[$1]}.txt" \
+    "$repository/.venv/bin/pip" download \
+      --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: --python-version $version \
+      --dest "$cache/wheels" --requirement "$repository/requirements/cookbook.txt" \
+      --requirement "$repository/requirements/daemons-${daemons[$1]}.txt" \
       2> "$cache/wheels.log" || { cat "$cache/wheels.log" >&2; exit 1; }
   done
-  podman build --quiet --volume "$newer:/sandbox/newer:ro" --volume "$cache/wheels:/sandbox/wheels:ro" --volume "$repository:/sandbox/repository:ro" \
-    --build-arg BASE="$2" --build-arg FAMILY="$1" --build-arg DAEMONS="${daemons[$1]}" --tag "$3" --file "$here/Containerfile" "$here" > /dev/null
+  podman build --quiet --volume "$newer:/sandbox/newer:ro" --volume "$cache/wheels:/sandbox/wheels:ro" \
+    --volume "$repository:/sandbox/repository:ro" \
+    --build-arg BASE="$2" --build-arg FAMILY="$1" --build-arg DAEMONS="${daemons[$1]}" --tag "$3" \
+    --file "$here/Containerfile" "$here" > /dev/null
   rm -rf "$newer"
 }
 
@@ -82,8 +90,10 @@ for family in ubuntu el; do
       el) from=docker.io/library/amazonlinux:2023 ;;
     esac
   fi
-  inputs=("$here/Containerfile" "$here/setup.sh" "$here/rootfs" "$repository"/requirements/{cookbook,"daemons-${daemons[$family]}"}.txt)
-  tag=localhost/postboot-$family:$( (echo "$from"; find "${inputs[@]}" -type f | sort | xargs cat) | sha256sum | cut -c1-12)
+  inputs=("$here/Containerfile" "$here/setup.sh" "$here/rootfs" \
+    "$repository"/requirements/{cookbook,"daemons-${daemons[$family]}"}.txt)
+  tag=localhost/postboot-$family:$( (echo "$from"; find "${inputs[@]}" -type f | sort | xargs cat) | sha256sum |
+    cut -c1-12)
   have "$tag" || build_node "$family" "$from" "$tag"
   echo "$family=$tag"
 done

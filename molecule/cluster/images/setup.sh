@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Gives an image its family: "ubuntu" (apt, user ubuntu) or "el" (dnf and rpm, user ec2-user). Run once, while the image is built.
+# Gives an image its family: "ubuntu" (apt, user ubuntu) or "el" (dnf and rpm, user ec2-user). Run once, while the image
+# is built.
 set -euo pipefail
 family=$1
 
@@ -8,20 +9,24 @@ real_image() { ! grep -q '^ID=debian' /etc/os-release; }
 install_packages() {  # only on a registry's image; the look-alike's packages are in its base already
   if [ "$family" = ubuntu ]; then
     apt-get update -q
-    grep -v '^#' "$2" | tr ' ' '\n' | grep -vE '^(python3-dnf|dnf|rpm|nginx-light|createrepo-c|docker-registry|init|awscli)$' | DEBIAN_FRONTEND=noninteractive xargs apt-get install -q -y --no-install-recommends
+    grep -v '^#' "$2" | tr ' ' '\n' |
+      grep -vE '^(python3-dnf|dnf|rpm|nginx-light|createrepo-c|docker-registry|init|awscli)$' |
+      DEBIAN_FRONTEND=noninteractive xargs apt-get install -q -y --no-install-recommends
   else
-    dnf install -y systemd dbus python3 python3.11 openssh-server sudo iproute iptables procps-ng psmisc pciutils kmod ca-certificates jq less unzip xz zstd tar awscli-2 \
+    dnf install -y systemd dbus python3 python3.11 openssh-server sudo iproute iptables procps-ng psmisc pciutils kmod \
+      ca-certificates jq less unzip xz zstd tar awscli-2 \
       gcc make squashfs-tools parallel pigz gawk util-linux ncurses shadow-utils
   fi
 }
 
-# ParallelCluster's Slurm lives in /opt/slurm, which the head node shares, with the headers that a SPANK plugin is built from. Its sysconfdir is
-# /opt/slurm/etc.
+# ParallelCluster's Slurm lives in /opt/slurm, which the head node shares, with the headers that a SPANK plugin is built
+# from. Its sysconfdir is /opt/slurm/etc.
 move_slurm() {
   command -v slurmctld > /dev/null || return 0
   local lib; lib=$(echo /usr/lib/*-linux-gnu/slurm-wlm)
   mkdir -p /opt/slurm/bin /opt/slurm/sbin /opt/slurm/lib /opt/slurm/etc
-  for program in sacct sacctmgr salloc sattach sbatch sbcast scancel scontrol sdiag sinfo sprio squeue sreport srun sshare sstat strigger; do
+  for program in sacct sacctmgr salloc sattach sbatch sbcast scancel scontrol sdiag sinfo sprio squeue sreport srun \
+    sshare sstat strigger; do
     mv "$(readlink -f "/usr/bin/$program")" "/opt/slurm/bin/$program"
     rm -f "/usr/bin/$program"
   done
@@ -49,7 +54,8 @@ newer_slurm() {
   ln -s /opt/slurm/lib/slurm "/usr/lib/${libraries##*/}/slurm-wlm"
   ln -s "${libraries##*/}/pmix2" /opt/slurm/lib/pmix2
   pmix=/usr/lib/${libraries##*/}/pmix2
-  LC_ALL=C sed -i "s#$pmix#/opt/slurm/lib$(printf "%$((${#pmix} - 19))s" | tr ' ' /)pmix2#g" /opt/slurm/lib/slurm/mpi_pmix_*.so /opt/slurm/lib/pmix2/lib/libpmix.so.*.*
+  LC_ALL=C sed -i "s#$pmix#/opt/slurm/lib$(printf "%$((${#pmix} - 19))s" | tr ' ' /)pmix2#g" \
+    /opt/slurm/lib/slurm/mpi_pmix_*.so /opt/slurm/lib/pmix2/lib/libpmix.so.*.*
 }
 
 # ParallelCluster's own Python, which a look-alike's base has, with the environments that the cookbook makes below it.
@@ -64,7 +70,8 @@ parallelcluster_python() {
   for name in node cookbook; do
     python=$top/envs/${name}_virtualenv/bin/python
     $uv venv --quiet --no-config --offline --python "$top/bin/python3" "${python%/bin/*}"
-    $uv pip install --quiet --no-config --offline --no-index --find-links /sandbox/wheels --compile-bytecode --python "$python" \
+    $uv pip install --quiet --no-config --offline --no-index --find-links /sandbox/wheels \
+      --compile-bytecode --python "$python" \
       --require-hashes --requirement "/sandbox/repository/requirements/${name/node/daemons-$1}.txt"
   done
   rm -rf ~/.cache/uv
@@ -83,13 +90,15 @@ users() {
 identity() {
   rm -f /etc/os-release /usr/lib/os-release
   if [ "$family" = ubuntu ]; then
-    printf '%s\n' 'PRETTY_NAME="Ubuntu 24.04.3 LTS"' 'NAME="Ubuntu"' 'VERSION_ID="24.04"' 'VERSION="24.04.3 LTS (Noble Numbat)"' \
+    printf '%s\n' 'PRETTY_NAME="Ubuntu 24.04.3 LTS"' 'NAME="Ubuntu"' 'VERSION_ID="24.04"' \
+      'VERSION="24.04.3 LTS (Noble Numbat)"' \
       'VERSION_CODENAME=noble' 'ID=ubuntu' 'ID_LIKE=debian' 'UBUNTU_CODENAME=noble' > /usr/lib/os-release
     rm -rf /usr/bin/dnf* /usr/bin/rpm* /etc/dnf /usr/lib/python3/dist-packages/dnf /usr/lib/python3/dist-packages/rpm
     # A node reaches no distribution mirror; what it needs from one comes with the sandbox's own repositories.
     rm -f /etc/apt/sources.list /etc/apt/sources.list.d/*
   else
-    printf '%s\n' 'NAME="Amazon Linux"' 'VERSION="2023"' 'ID="amzn"' 'ID_LIKE="fedora"' 'VERSION_ID="2023"' 'PLATFORM_ID="platform:al2023"' \
+    printf '%s\n' 'NAME="Amazon Linux"' 'VERSION="2023"' 'ID="amzn"' 'ID_LIKE="fedora"' 'VERSION_ID="2023"' \
+      'PLATFORM_ID="platform:al2023"' \
       'PRETTY_NAME="Amazon Linux 2023.9.20251110"' 'CPE_NAME="cpe:2.3:o:amazon:amazon_linux:2023"' > /usr/lib/os-release
     echo 'Amazon Linux release 2023.9.20251110 (Amazon Linux)' > /etc/system-release
     # What Amazon Linux does not have at all.
@@ -103,12 +112,17 @@ identity() {
   ln -s ../usr/lib/os-release /etc/os-release
 }
 
-# Services that have no business in a container, and those that ParallelCluster starts itself once the node is configured.
+# Services that have no business in a container, and those that ParallelCluster starts itself once the node is
+# configured.
 services() {
-  systemctl mask --quiet systemd-networkd.service systemd-networkd.socket systemd-networkd-wait-online.service systemd-firstboot.service \
-    systemd-resolved.service systemd-timesyncd.service systemd-udevd.service systemd-modules-load.service getty.target console-getty.service \
-    sys-kernel-debug.mount sys-kernel-tracing.mount sys-fs-fuse-connections.mount dev-hugepages.mount ssh.socket nginx.service docker-registry.service sysstat.service \
-    sysstat-collect.timer sysstat-summary.timer apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer
+  systemctl mask --quiet systemd-networkd.service systemd-networkd.socket systemd-networkd-wait-online.service \
+    systemd-firstboot.service \
+    systemd-resolved.service systemd-timesyncd.service systemd-udevd.service systemd-modules-load.service getty.target \
+    console-getty.service \
+    sys-kernel-debug.mount sys-kernel-tracing.mount sys-fs-fuse-connections.mount dev-hugepages.mount ssh.socket \
+    nginx.service docker-registry.service sysstat.service \
+    sysstat-collect.timer sysstat-summary.timer apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer \
+    e2scrub_all.timer e2scrub_reap.service fstrim.timer
   rm -f /etc/systemd/system/multi-user.target.wants/slurm*.service
   systemctl set-default --quiet multi-user.target
 }
