@@ -9,10 +9,11 @@ cfn-init reads. A login pool's instances are launched by machines.py, compute no
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
-import time
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ami import write
 
 if TYPE_CHECKING:
+    from register import Account
     from sandbox import Sandbox
 
 HERE = Path(__file__).resolve().parent
@@ -31,18 +33,29 @@ class Stack:
     def __init__(self, sandbox: Sandbox, cluster: dict[str, Any]) -> None:
         self.sandbox, self.cluster, self.name = sandbox, cluster, cluster["name"]
         self.folder = sandbox.state / "clusters" / self.name
-        self.aws = sandbox.aws
+
+    @property
+    def aws(self) -> Account:
+        return self.sandbox.aws
 
     def synthesise(self, overrides: Path | None, previous: Path | None = None) -> dict[str, Any]:
         """Have ParallelCluster make the cluster's templates, or update them from what it had by `previous`."""
-        line = [sys.executable, str(HERE / "parallelcluster/synthesize.py"), "--cluster", self.name, "--out"]
-        line += [str(self.folder), *(["--overrides", str(overrides)] if overrides else [])]
-        line += ["--previous", str(previous)] if previous else []
-        done = subprocess.run(line, text=True, stdout=subprocess.PIPE, check=False)
+        given = ["--overrides", str(overrides)] if overrides else []
+        given += ["--previous", str(previous)] if previous else []
+        print(self.templates(self.folder, *given), end="")
+        return self.sandbox.told(self.name)
+
+    def prepare(self) -> None:
+        """Have ParallelCluster make the templates of a new cluster. They are cached until create() asks for them."""
+        with tempfile.TemporaryDirectory(dir=self.sandbox.state) as folder:
+            self.templates(Path(folder))
+
+    def templates(self, out: Path, *given: str) -> str:
+        line = [sys.executable, str(HERE / "parallelcluster/synthesize.py"), "--cluster", self.name, "--out", str(out)]
+        done = subprocess.run([*line, *given], text=True, stdout=subprocess.PIPE, check=False)
         if done.returncode:
             sys.exit(done.returncode)
-        print(done.stdout, end="")
-        return self.sandbox.told(self.name)
+        return done.stdout
 
     def create(self) -> None:
         """Make what is not there. Everything that is there stays."""
@@ -56,6 +69,8 @@ class Stack:
             self.aws.table(table)
         zone = told["head"]["dna"]["cluster"]
         self.aws.zone(zone["hosted_zone"], zone["dns_domain"], told["account"]["vpc"])
+        template = (self.folder / "artifacts/templates/aws-parallelcluster.cfn.yaml").read_text()
+        self.aws.stack(told, re.findall(r"^  (HeadNodeWaitCondition\d+):", template, re.MULTILINE)[0])
         self.aws.launch_head(told, head, self.cluster["head"]["address"])
         print(f"created the stack of {self.name}")
 
@@ -87,6 +102,7 @@ class Stack:
         self.sandbox.podman("volume", "rm", "--force", *shares)
         self.aws.drop_tables(self.name)
         self.aws.tell(self.name, {})
+        self.aws.forget_stack(self.name)
 
     def publish(self, told: dict[str, Any]) -> None:
         """Put up what the nodes read: artifacts, launch templates, and the head node's metadata."""
@@ -143,7 +159,6 @@ class Stack:
         ]
         with ThreadPoolExecutor() as pool:
             head = pool.submit(self.act, self.cluster["head"]["name"], "/opt/aws/bin/cfn-init -s stack -v -c update")
-            time.sleep(2)
             for name, one in others:
                 pool.submit(self.act, name, self.on_node(told, one))
             head.result()

@@ -62,7 +62,7 @@ class Instance:
 
     @property
     def kind(self) -> str:
-        return self.tags.get("parallelcluster:node-type", "")
+        return self.tags.get("parallelcluster:node-type", "") or self.tags.get("pcluster-postboot:node-type", "")
 
     @property
     def pool(self) -> str:
@@ -119,9 +119,15 @@ class Machines:
                 print(f"{type(error).__name__}: {error}", flush=True)
 
     def instances(self) -> dict[str, Instance]:
-        filters = [{"Name": "tag:parallelcluster:cluster-name", "Values": list(self.sandbox.clusters)}]
-        pages = self.ec2.get_paginator("describe_instances").paginate(Filters=filters)
-        found = [Instance.of(one) for page in pages for part in page["Reservations"] for one in part["Instances"]]
+        asked = {
+            "parallelcluster:cluster-name": list(self.sandbox.clusters),
+            "pcluster-postboot:node-type": ["monitoring"],
+        }
+        found = []
+        for tag, values in asked.items():
+            filters = [{"Name": f"tag:{tag}", "Values": values}]
+            pages = self.ec2.get_paginator("describe_instances").paginate(Filters=filters)
+            found += [Instance.of(one) for page in pages for part in page["Reservations"] for one in part["Instances"]]
         return {one.id: one for one in found}
 
     def containers(self) -> dict[str, dict[str, Any]]:

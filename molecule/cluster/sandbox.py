@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,7 +119,9 @@ class Sandbox:
         return json.loads(found.read_text()) if found.exists() else {}
 
     def fixed_name(self, one: Instance) -> str:
-        """The name of a head node, or of a login node of topology.yml's pool, of which a cluster has one each."""
+        """The name of a machine of which there is one: the monitoring instance, a head node, a login pool's node."""
+        if one.kind == "monitoring":
+            return str(self.topology["monitoring"]["name"])
         for node in self.clusters[one.cluster]["nodes"].values():
             if node["type"] == one.kind != "Compute" and node.get("pool", "") == one.pool:
                 return str(node["name"])
@@ -160,18 +163,40 @@ class Sandbox:
         self.download()
         pins = self.state / "mirror/pins.json"
         before = json.loads(pins.read_text())["signing_key"] if pins.exists() else None
+        sources = os.environ.get("SANDBOX_SOURCES", "standins")
+        if sources not in ("standins", "internet"):
+            sys.exit(f"SANDBOX_SOURCES is {sources!r}; needed: standins or internet")
         line = [HERE / "mirror/build.sh", self.state / "mirror", self.image["base"]]
-        done = subprocess.run(line, env=self.environment, text=True, stdout=subprocess.PIPE, check=False)
+        with ThreadPoolExecutor() as pool:
+            # Half a minute for ParallelCluster, on the core that the mirror leaves idle.
+            prepared = [pool.submit(self.stack(name).prepare) for name in self.clusters]
+            done = subprocess.run(line, env=self.environment, text=True, stdout=subprocess.PIPE, check=False)
+            for templates in prepared:
+                templates.result()
         if done.returncode:
             sys.exit("the mirror could not be filled: see the lines above")
-        if done.stdout:
+        upstream = self.upstream() if sources == "internet" else []
+        if done.stdout or upstream:
             print(done.stdout, end="")
+            for name in upstream:
+                print(f"fetched upstream's {name}")
             # These would go on to serve the old directory.
             self.podman("rm", "--force", "--ignore", PREFIX + "mirror", PREFIX + "registry", PREFIX + "amp")
             if before != json.loads(pins.read_text())["signing_key"] and self.running() - {PREFIX + "aws"}:
                 sys.exit(
                     "the mirror has a new signing key, which the running nodes do not know: make sandbox-down first"
                 )
+
+    def upstream(self) -> list[str]:
+        """Put upstream's own releases into the mirror, and return which are new there."""
+        sys.path.insert(0, str(HERE / "mirror"))
+        import internet
+
+        try:
+            return internet.fill(self.state / "mirror", platform.machine())
+        except BaseException:
+            (self.state / "mirror/.stamp").unlink()  # the next run begins with the stand-ins
+            raise
 
     def download(self) -> None:
         """Fetch what no distribution has, the wheel of NCCL that the role pins, and keep it in the cache."""
@@ -254,6 +279,8 @@ class Sandbox:
         """Make of each cluster what CloudFormation would: launch templates, tables, and the head node's instance."""
         for cluster in self.clusters.values():
             deploy.Stack(self, cluster).create()
+        vpc = self.aws.subnet()["VpcId"]
+        self.aws.launch_monitoring(self.render("monitoring.sh.j2", {"vpc": vpc, **self.topology}))
         for decoy in self.topology["decoys"]:
             self.aws.ensure(decoy)
         for line in self.aws.made:
@@ -267,15 +294,15 @@ class Sandbox:
     def boot(self) -> None:
         """Wait until every node of topology.yml is up: ParallelCluster itself has launched the compute nodes."""
         before = self.state / "up"
-        waits = {node["name"] for node in self.nodes()}
+        waits = {node["name"] for node in [*self.nodes(), self.topology["monitoring"]]}
         ids = {name: one.id for name, one in self.aws.named().items() if name in waits}
         if before.exists() and json.loads(before.read_text()) == ids and len(ids) == len(waits):
             return
         for cluster in self.clusters.values():
             self.deadline(f"{cluster['name']}: its head node", lambda c=cluster: self.signalled(c), 600)
-        for node in self.nodes():
-            self.wait_for_systemd(node["name"])
-            print(f"{node['name']} is up, at {self.aws.named()[node['name']].address}")
+        for name in [*(node["name"] for node in self.nodes()), self.topology["monitoring"]["name"]]:
+            self.wait_for_systemd(name)
+            print(f"{name} is up, at {self.aws.named()[name].address}")
         write(before, json.dumps({name: one.id for name, one in self.aws.named().items() if name in waits}))
 
     def signalled(self, cluster: dict[str, Any]) -> bool:
@@ -350,21 +377,15 @@ class Sandbox:
 
     def boot_machine(self, one: Instance, name: str, user_data: str) -> None:
         """Start the container of an instance."""
-        tree, cluster = ami.lay(self, one, user_data), self.clusters[one.cluster]
+        tree = ami.lay(self, one, user_data)
         # The one that had this address before had another host key.
         known = self.state / "ssh/known_hosts"
         subprocess.run(["ssh-keygen", "-q", "-R", one.address, "-f", known], capture_output=True, check=False)
-        shared = [("slurm", "/opt/slurm"), ("home", "/home"), ("fsx", "/fsx")]
-        shared += [("shared", "/opt/parallelcluster/shared")] if one.kind != "LoginNode" else []
-        shared += [("login", "/opt/parallelcluster/shared_login_nodes")] if one.kind != "Compute" else []
-        volumes = [f"{tree}:/sandbox/node:ro", f"{PREFIX}{one.id}-docker:/var/lib/docker"]
-        volumes += [f"{PREFIX}{one.cluster}-{share}:{at}" for share, at in shared]
-        if self.topology["instance_types"].get(one.type, {}).get("instance_store"):
-            volumes.append(f"{PREFIX}{one.id}-store:/sandbox/instance-store")
-        if one.kind == "HeadNode":
-            volumes.append(f"{self.state}/stacks/{one.cluster}:/sandbox/stack:ro")
-        head = cluster["head"]["address"]
-        names = [f"--add-host=ip-{head.replace('.', '-')}:{head}"]
+        volumes, names, image = [f"{tree}:/sandbox/node:ro"], [], self.topology["monitoring"]["image"]
+        if one.cluster:
+            volumes += self.shares(one)
+            head, image = self.clusters[one.cluster]["head"]["address"], self.clusters[one.cluster]["image"]
+            names.append(f"--add-host=ip-{head.replace('.', '-')}:{head}")
         names += [f"--add-host={key}:{service['address']}" for key, service in self.topology["services"].items()]
         self.podman(
             "run",
@@ -385,8 +406,21 @@ class Sandbox:
             *(["--cgroupns=private"] if self.hybrid_cgroups else []),
             *names,
             *(argument for volume in volumes for argument in ("--volume", volume)),
-            self.image[cluster["image"]],
+            self.image[image],
         )
+
+    def shares(self, one: Instance) -> list[str]:
+        """The volumes of a node of a cluster: those that nodes share, and its own disks."""
+        shared = [("slurm", "/opt/slurm"), ("home", "/home"), ("fsx", "/fsx")]
+        shared += [("shared", "/opt/parallelcluster/shared")] if one.kind != "LoginNode" else []
+        shared += [("login", "/opt/parallelcluster/shared_login_nodes")] if one.kind != "Compute" else []
+        volumes = [f"{PREFIX}{one.id}-docker:/var/lib/docker"]
+        volumes += [f"{PREFIX}{one.cluster}-{share}:{at}" for share, at in shared]
+        if self.topology["instance_types"].get(one.type, {}).get("instance_store"):
+            volumes.append(f"{PREFIX}{one.id}-store:/sandbox/instance-store")
+        if one.kind == "HeadNode":
+            volumes.append(f"{self.state}/stacks/{one.cluster}:/sandbox/stack:ro")
+        return volumes
 
     def render(self, template: str, context: dict[str, Any]) -> str:
         return self.templates.get_template(template).render(context)
@@ -437,11 +471,10 @@ class Sandbox:
         print(f"{name} is up, at {self.aws.named()[name].address}")
 
     def leave(self, name: str) -> None:
-        """End a dynamic node through Slurm: clustermgtd terminates its instance."""
+        """End a dynamic node through Slurm. clustermgtd terminates its instance within a minute."""
         cluster = self.cluster_of(name)
         self.slurm_command(cluster, f"scontrol update nodename={name} state=power_down_force")
-        self.deadline(f"{name}: termination", lambda: PREFIX + name not in self.running(), 300)
-        print(f"{name} has left")
+        print(f"{name} is powered down")
 
     def stack(self, name: str) -> deploy.Stack:
         if name not in self.clusters:
@@ -481,18 +514,8 @@ class Sandbox:
             runs = sorted(one.removeprefix(PREFIX) for one in self.running())
             sys.exit(f"NODE is {name!r}, which does not run; these do: {', '.join(runs)}")
         terminal = ["--tty"] if sys.stdin.isatty() and sys.stdout.isatty() else []
-        full = [
-            "podman",
-            "exec",
-            "--interactive",
-            *terminal,
-            PREFIX + name,
-            "runuser",
-            "--login",
-            user or "root",
-            "--command",
-            command,
-        ]
+        shell = ["runuser", "--login", user or "root", "--command", command]
+        full = ["podman", "exec", "--interactive", *terminal, PREFIX + name, *shell]
         return subprocess.run(full, env=self.environment, check=False).returncode
 
     def variables(self, folder: str) -> None:
@@ -502,10 +525,20 @@ class Sandbox:
         kept["sandbox_pins"] = json.loads((self.state / "mirror/pins.json").read_text())
         write(Path(folder) / "pcluster.yml", yaml.safe_dump(kept))
 
+    def cluster_config(self, name: str, file: str) -> None:
+        """Write the variables of the playbook cluster_config that a cluster has of its own: network and machines."""
+        sys.path.insert(0, str(HERE / "parallelcluster"))
+        from synthesize import variables
+
+        elsewhere = {"subnet_login": "", "subnet_compute": "", "security_groups": [], "fsx_openzfs": ""}
+        own = {**variables(self.topology, name), **elsewhere}
+        del own["components"]  # users choose these
+        write(Path(file), yaml.safe_dump({f"cluster_config_{key}": value for key, value in own.items()}))
+
     def status(self) -> None:
         """Say what runs and where to look."""
         for name, one in sorted(self.aws.named().items(), key=lambda pair: (pair[1].cluster, pair[1].kind, pair[0])):
-            if one.cluster in self.clusters:
+            if one.cluster in self.clusters or one.kind == "monitoring":
                 print(f"  {name:<16} {one.address:<14} {one.cluster:<6} {one.kind}")
         services = self.topology["services"]
         print(f"  {'aws':<16} {self.endpoint}")
@@ -571,6 +604,9 @@ def main() -> int:
         step = steps.add_parser(name, help=getattr(Sandbox, name).__doc__)
         step.add_argument("name")
         step.add_argument("overrides")
+    step = steps.add_parser("cluster_config", help=Sandbox.cluster_config.__doc__)
+    step.add_argument("name")
+    step.add_argument("file")
     steps.add_parser("variables", help=Sandbox.variables.__doc__).add_argument("folder")
     run = steps.add_parser("exec", help=Sandbox.exec.__doc__)
     run.add_argument("--user", default="root")
