@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
+
 ROOT = Path(__file__).resolve().parents[3]
 EXECUTOR = ROOT / "molecule/cluster/standins/custom-actions/custom_action_executor.py"
 BOOTSTRAP = ROOT / "roles/pull/files/bootstrap.sh"
@@ -25,12 +27,9 @@ class Node:
 
     def __init__(self, root: Path, kind: str) -> None:
         self.root, self.kind = root, kind
-        (root / "bin").mkdir(parents=True)
-        aws = root / "bin/aws"
         # The script, or the status of the stack.
         print_or_copy = f'if [ "$file" = - ]; then printf UPDATE_IN_PROGRESS; else cp {BOOTSTRAP} "$file"; fi'
-        aws.write_text(f"#!/bin/sh\nfor file; do :; done\n{print_or_copy}\n")
-        aws.chmod(0o755)
+        lab.program(root / "bin/aws", f"#!/bin/sh\nfor file; do :; done\n{print_or_copy}\n")
         (root / "slurm_nodename").write_text("gpu-st-p5-1")
         text = EXECUTOR.read_text().replace("/etc/parallelcluster/slurm_plugin", str(root))
         (root / "executor.py").write_text(text.replace("/var/log/parallelcluster", str(root)))

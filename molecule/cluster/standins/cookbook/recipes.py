@@ -110,7 +110,7 @@ def run(*line: str, check: bool = True) -> subprocess.CompletedProcess[str]:
 
 
 def again(what: Callable[[], Any], retries: int, delay: float) -> Any:
-    """Do something, and once more after each failure."""
+    """Call a function, and once more after each failure."""
     for attempt in range(retries):
         try:
             return what()
@@ -216,7 +216,8 @@ def fetch_config(node: Node, update: bool = False) -> None:
         for folder in (SHARED, SHARED_LOGIN):
             write(folder / "cluster-config-version", version)
     elif update:
-        again(lambda: same_version(node.shared / "cluster-config-version", version), 30, 15)
+        delay = clock("cluster_config_version", 15)
+        again(lambda: same_version(node.shared / "cluster-config-version", version), round(450 / delay), delay)
     elif not config.exists():
         raise RuntimeError(f"Cluster config not found in {config}")
 
@@ -278,9 +279,11 @@ def slurm_nodename(node: Node) -> None:
 
 def hostname(node: Node) -> None:
     """Give a compute node the name that Slurm knows it by, and every node a line in /etc/hosts."""
-    short, domain = node.local_hostname.split(".")[0], node.local_hostname.partition(".")[2]
+    short, _dot, of_vpc = node.local_hostname.partition(".")
+    of_cluster = node.dna["dns_domain"].rstrip(".")
+    domain = of_vpc
     if node.is_compute:
-        short, domain = node.slurm_nodename, node.dna["dns_domain"].rstrip(".")
+        short, domain = node.slurm_nodename, of_cluster
     run("hostname", short)
     # podman has mounted these files: they are written, not replaced.
     Path("/etc/hostname").write_text(f"{short}\n")
@@ -288,8 +291,7 @@ def hostname(node: Node) -> None:
     lines = [line for line in lines if not line.startswith(f"{node.address} ")]
     Path("/etc/hosts").write_text("\n".join([*lines, f"{node.address} {short}.{domain} {short}"]) + "\n")
     Path("/etc/resolv.conf").write_text(
-        re.sub(r"(?m)^search .*\n", "", Path("/etc/resolv.conf").read_text())
-        + f"search {node.dna['dns_domain'].rstrip('.')}\n"
+        re.sub(r"(?m)^search .*\n", "", Path("/etc/resolv.conf").read_text()) + f"search {of_cluster} {of_vpc}\n"
     )
 
 
@@ -314,6 +316,7 @@ def fetch_and_run(node: Node) -> None:
 def config(node: Node) -> None:
     authorized_keys(node)
     ephemeral_drives()
+    fabric_manager()
     admin_user(node)
     supervisord(node)
     Path("/var/spool/slurmd").mkdir(exist_ok=True)
@@ -345,6 +348,13 @@ def ephemeral_drives() -> None:
     run("systemctl", "enable", "--quiet", "setup-ephemeral")
 
 
+def fabric_manager() -> None:
+    """Start Fabric Manager where there are NVSwitches: those of p4 and p5."""
+    devices = (path.read_text().strip() for path in Path("/sys/bus/pci/devices").glob("*/device"))
+    if sum(device in ("0x1af1", "0x22a3") for device in devices) > 1:
+        run("systemctl", "enable", "--now", "--quiet", "nvidia-fabricmanager")
+
+
 def admin_user(node: Node) -> None:
     if not node.is_head:
         return
@@ -361,7 +371,8 @@ def admin_user(node: Node) -> None:
 
 def supervisord(node: Node) -> None:
     write(Path("/etc/supervisord.conf"), render("supervisord.conf.j2"))
-    values = {"node_type": node.type, "admin": ADMIN, "node": virtualenv("node")}
+    values = {"node_type": node.type, "admin": ADMIN, "node": virtualenv("node"), "loop": clock("fleet_status", 60)}
+    values |= {key: node.dna.get(key) for key in ("region", "ddb_table")}
     write(ETC / "parallelcluster_supervisord.conf", render("parallelcluster_supervisord.conf.j2", **values))
     unit = render("supervisord.service.j2", cookbook=virtualenv("cookbook"))
     write(Path("/etc/systemd/system/supervisord.service"), unit)
@@ -409,6 +420,7 @@ def head_node(node: Node) -> None:
         ("slurm_resume.log", ADMIN),
         ("slurm_resume.events", ADMIN),
         ("slurm_suspend.log", ADMIN),
+        ("slurm_fleet_status_manager.log", ADMIN),
         ("clustermgtd.events", ADMIN),
         ("compute_console_output.log", ADMIN),
     ):
@@ -423,7 +435,7 @@ def daemons(node: Node) -> None:
     values |= {"instance_id": node.instance_id, "strategy": node.config["Scheduling"].get("ScalingStrategy")}
     HEARTBEAT.parent.mkdir(parents=True, exist_ok=True)
     os.chown(HEARTBEAT.parent, pwd.getpwnam(ADMIN).pw_uid, pwd.getpwnam(ADMIN).pw_gid)
-    for name in ("clustermgtd", "slurm_resume", "slurm_suspend"):
+    for name in ("clustermgtd", "slurm_resume", "slurm_suspend", "slurm_fleet_status_manager"):
         write(PLUGIN / f"parallelcluster_{name}.conf", render(f"{name}.conf.j2", **values))
     write(HEARTBEAT.parent / "parallelcluster_computemgtd.conf", render("computemgtd.conf.j2", **values))
     write(PLUGIN / "fleet-config.json", json.dumps(slurm_config.fleet(node.config), indent=4))
@@ -441,7 +453,8 @@ def finalize(node: Node) -> None:
     if not node.is_head:
         deployed(node)
         return
-    again(lambda: HEARTBEAT.read_text(), 30, 10)
+    delay = clock("heartbeat", 10)
+    again(lambda: HEARTBEAT.read_text(), round(300 / delay), delay)
     wait_static_fleet_running()
     wait_cluster_ready(node)
 
@@ -541,7 +554,7 @@ def update(node: Node) -> None:
     daemons(node)
     if queues:
         run("systemctl", "restart", "slurmctld")
-    time.sleep(5)
+    time.sleep(clock("after_restart", 5))
     again(lambda: run("systemctl", "is-active", "--quiet", "slurmctld"), 5, 2)
     if queues:
         again(lambda: run(str(SLURM / "bin/scontrol"), "reconfigure"), 3, 5)

@@ -104,6 +104,9 @@ def fleet(config: dict[str, Any]) -> dict[str, Any]:
     for queue in config["Scheduling"]["SlurmQueues"]:
         for resource in queue["ComputeResources"]:
             entry = {"CapacityType": kinds[queue.get("CapacityType", "ONDEMAND")], "Api": "run-instances"}
+            target = resource.get("CapacityReservationTarget") or queue.get("CapacityReservationTarget") or {}
+            if target.get("CapacityReservationId"):
+                entry["CapacityReservationId"] = target["CapacityReservationId"]
             entry["Instances"] = [{"InstanceType": resource["InstanceType"]}]
             found.setdefault(queue["Name"], {})[resource["Name"]] = entry
     return found
