@@ -9,13 +9,16 @@ import re
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import health_dcgm
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
+from ansible_collections.pcluster.postboot.tests.waiting import until
 
 SMI = """#!/bin/sh
 echo "0, H100, 00000000:10:00.0, GPU-0, 595.1, 81559, 9.0"
@@ -43,9 +46,7 @@ class Node:
         self.libraries = top / f"lib/{os.uname().machine}-linux-gnu"
         self.libraries.mkdir(parents=True)
         (self.libraries / "libdcgm.so.4").touch()
-        (top / "bin").mkdir()
-        (top / "bin/nvidia-smi").write_text(SMI)
-        (top / "bin/nvidia-smi").chmod(0o755)
+        lab.program(top / "bin/nvidia-smi", SMI)
         self.counters.write_text("# one\nDCGM_FI_DEV_GPU_TEMP, gauge, Temperature\n")
         self.processes: list[subprocess.Popen[str]] = []
 
@@ -72,16 +73,13 @@ class Node:
         self.processes = [process for process in self.processes if process.returncode is None]
 
     def metrics(self, path: str = "/metrics") -> str:
-        deadline = time.monotonic() + 10
-        while True:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as response:
-                    return str(response.read().decode())
-            except urllib.error.HTTPError:
-                raise
-            except OSError:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+        until(self.listens)
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as response:
+            return str(response.read().decode())
+
+    def listens(self) -> bool:
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", self.port)) == 0
 
 
 @pytest.fixture
@@ -215,3 +213,19 @@ def test_dcgmi(node: Node) -> None:
     assert asked.communicate(timeout=20)[0].startswith("2 GPUs found (Active).\n")
     second = node.start("nv_hostengine", "-n", "-p", str(node.engine))
     assert second.communicate(timeout=20)[0] == "Err: Failed to start DCGM Server: -7\n"
+
+
+def test_the_diagnostic_fails_for_rows_that_could_not_be_remapped(node: Node) -> None:
+    node.run_engine()
+    line = ("diag", "--host", f"127.0.0.1:{node.engine}", "-r", "2", "-t", "900", "-j", "--enable-heartbeat")
+    healthy = node.start("dcgmi", *line)
+    found = health_dcgm.read(healthy.communicate(timeout=20)[0])
+    assert healthy.returncode == 0
+    assert (found.version, found.gpus, found.failures) == ("4.6.0", 2, ())
+    assert found.tests == (("software", "Pass"), ("memory", "Pass"), ("pcie", "Pass"))
+    (node.said / "1").mkdir(parents=True)
+    (node.said / "1/DCGM_FI_DEV_ROW_REMAP_FAILURE").write_text("1\n")
+    broken = node.start("dcgmi", *line)
+    (failure,) = health_dcgm.read(broken.communicate(timeout=20)[0]).failures
+    assert broken.returncode == 226
+    assert (failure.test, failure.subject, failure.code, failure.severity) == ("software", "GPU 1", 80, "reset")

@@ -67,7 +67,7 @@ class HostEngine:
             except OSError:
                 line = ""
         if not line:
-            # As the real one: it ends, and leaves it to its service to start it again.
+            # The real exporter ends here, too, and leaves the restart to its service.
             die("Could not retrieve metrics: Host engine connection invalid/disconnected")
         return json.loads(line)
 

@@ -68,6 +68,8 @@ def made_up(gpu: int, total: float, profiled: bool) -> dict[str, Any]:
         "SM_CLOCK": 1980,
         "MEM_CLOCK": 2619,
         "NVLINK_BANDWIDTH_TOTAL": int(300_000 * busy),
+        "PERSISTENCE_MODE": 1,
+        "FABRIC_MANAGER_STATUS": 3,
         **dict.fromkeys(NONE_YET.split(), 0),
     }
     profiling = {
