@@ -96,7 +96,9 @@ if [ -n "$signatures" ]; then
 fi
 
 echo '== Installing EFA dependencies =='
-if ! command -v lspci > /dev/null && ! install_them pciutils; then fail 'Error: failed to install third-party dependencies, exiting'; fi
+if ! command -v lspci > /dev/null && ! install_them pciutils; then
+  fail 'Error: failed to install third-party dependencies, exiting'
+fi
 
 echo '== Installing EFA packages =='
 listed=() wanted=()
@@ -124,7 +126,8 @@ if [ ${#wanted[@]} -gt 0 ]; then
 fi
 # As upstream: before the kernel module is loaded.
 mkdir -p /opt/amazon
-printf '%s\n' "# EFA installer version: $EFA_INSTALLER_VERSION" "# Debug packages installed: $debug" '# Packages installed:' "${listed[*]}" > $note
+printf '%s\n' "# EFA installer version: $EFA_INSTALLER_VERSION" "# Debug packages installed: $debug" \
+  '# Packages installed:' "${listed[*]}" > $note
 if [ -n "$kmod" ]; then echo 'Updating boot ramdisk'; fi
 
 verified() { if [ -e "$2" ]; then echo "$1 is verified to install $2"; fi; }

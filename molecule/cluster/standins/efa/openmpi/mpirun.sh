@@ -1,7 +1,8 @@
 #!/bin/sh
 # Copyright (c) 2026 The pcluster.postboot contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# A stand-in for Open MPI's mpirun, for the sandbox: runs the ranks on this node, one after the other. Known: -n, -np, -N, -x, --version; other options are ignored.
+# A stand-in for Open MPI's mpirun, for the sandbox: runs the ranks on this node, one after the other. Known: -n, -np,
+# -N, -x, --version; other options are ignored.
 ranks=1
 while [ $# -gt 0 ]; do
   case $1 in
