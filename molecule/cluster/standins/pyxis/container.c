@@ -74,9 +74,7 @@ static int
 set_environment(void)
 {
 	const struct { const char *name; int said; } switches[] = {{"ENROOT_MOUNT_HOME", options.mount_home},
-	    {"ENROOT_REMAP_ROOT", options.remap_root}, {"ENROOT_ROOTFS_WRITABLE", options.writable},
-	    {"ENROOT_UNSHARE_NET", options.unshare_net ? 1 : -1}, {"ENROOT_UNSHARE_IPC", options.unshare_ipc ? 1 : -1},
-	    {"ENROOT_UNSHARE_UTS", options.unshare_uts ? 1 : -1}};
+	    {"ENROOT_REMAP_ROOT", options.remap_root}, {"ENROOT_ROOTFS_WRITABLE", options.writable}};
 	char *path = getenv("PATH");
 
 	/* slurmd's PATH is the only one that the administrator set. */
@@ -196,11 +194,11 @@ container_choose(void)
 	if (!container.exists) {
 		bool is_file = *options.image == '/' || *options.image == '.';
 
-		/* What lasts longer than the step, or is saved, has to be unpacked; and what Enroot imports is. */
-		container.direct = config->use_squashfuse && container.temporary && options.save == NULL && (is_file || config->importer != NULL);
+		/* What lasts longer than the step has to be unpacked; and what Enroot imports is. */
+		container.direct = config->use_squashfuse && container.temporary && is_file;
 		if (is_file)
 			container.image_file = strdup(options.image);
-		else if (config->importer == NULL && (!config->use_enroot_load || strncmp(options.image, "dockerd://", 10) == 0)) {
+		else {
 			container.imported = true;
 			container.image_file = format("%s/%u/%u.%u.squashfs", config->runtime_path, job->owner.uid, job->id, job->step);
 		}
@@ -209,43 +207,17 @@ container_choose(void)
 	return 0;
 }
 
-/* An importer is a program of the administrator: "get URI" prints an image's path, "release" says that it is no longer needed, maybe twice. */
-static void
-release_import(void)
-{
-	if (container.exists || config->importer == NULL || *options.image == '/' || *options.image == '.')
-		return;
-	if (run_and_wait(&job->owner, set_environment, (char *const[]){config->importer, "release", NULL}) < 0) {
-		print_output(true, "importer");
-		slurm_info(MESSAGE "could not call importer release");
-	}
-}
-
 static int
 import_image(void)
 {
-	bool has_scheme = strncmp(options.image, "docker://", 9) == 0 || strncmp(options.image, "dockerd://", 10) == 0;
+	bool has_scheme = strncmp(options.image, "docker://", 9) == 0;
 	char *uri = format("%s%s", has_scheme ? "" : "docker://", options.image);
-	int failed = 0;
+	int failed;
 
 	/* One task may have a person before it, who wonders why it takes so long. */
 	if (job->all_tasks <= 1)
 		slurm_spank_log(MESSAGE "importing docker image: %s", options.image);
-	if (container.imported)
-		failed = enroot((char *const[]){"enroot", "import", "--output", container.image_file, uri, NULL});
-	else if (config->importer != NULL) {
-		FILE *answer = run_and_read(&job->owner, set_environment, (char *const[]){config->importer, "get", uri, NULL});
-		container.image_file = answer != NULL ? read_line(answer) : NULL;
-		if (answer != NULL && (container.image_file == NULL || *container.image_file == '\0'))
-			slurm_error(MESSAGE "importer did not return a squashfs path");
-		if (container.image_file == NULL || *container.image_file == '\0') {
-			print_output(true, "importer");
-			slurm_error(MESSAGE "failed to import docker image: %s (importer: %s)", options.image, config->importer);
-			return -1;
-		}
-		fclose(answer);
-	} else
-		failed = enroot((char *const[]){"enroot", "load", "--name", container.name, uri, NULL});
+	failed = enroot((char *const[]){"enroot", "import", "--output", container.image_file, uri, NULL});
 	free(uri);
 	if (failed) {
 		slurm_error(MESSAGE "failed to import docker image: %s", options.image);
@@ -262,18 +234,13 @@ create(void)
 	bool is_file = *options.image == '/' || *options.image == '.';
 	int failed = 0;
 
-	if (container.direct && is_file) {
+	if (container.direct) {
 		slurm_info(MESSAGE "skipping container creation (squashfuse enabled)");
 		return 0;
 	}
 	if (!is_file)
 		failed = import_image();
-	if (!failed && container.direct) {
-		/* The importer keeps the image until the step has ended. */
-		slurm_info(MESSAGE "using importer squashfs directly: %s", container.image_file);
-		return 0;
-	}
-	if (!failed && container.image_file != NULL) {
+	if (!failed) {
 		slurm_info(MESSAGE "creating container filesystem: %s", container.name);
 		failed = enroot((char *const[]){"enroot", "create", "--name", container.name, container.image_file, NULL});
 		if (failed) {
@@ -283,7 +250,6 @@ create(void)
 	}
 	if (container.imported)
 		unlink(container.image_file);
-	release_import();
 	return failed;
 }
 
@@ -403,8 +369,6 @@ start_once(void)
 		if (!container.exists && create() < 0)
 			goto end;
 		shared->holder = start();
-		if (shared->holder < 0 && container.direct)
-			release_import();
 		if (!container.runs)
 			shared->inside = shared->holder;
 	}
@@ -439,7 +403,6 @@ join_namespaces(void)
 {
 	static const struct { const char *kind, *name; int type; } kinds[] = {{"user", "user", CLONE_NEWUSER}, {"cgroup", "cgroup", CLONE_NEWCGROUP},
 	    {"mnt", "mount", CLONE_NEWNS}, {"ipc", "IPC", CLONE_NEWIPC}, {"uts", "UTS", CLONE_NEWUTS}, {"net", "network", CLONE_NEWNET}};
-	const bool asked[] = {false, false, false, options.unshare_ipc, options.unshare_uts, options.unshare_net};
 	int files[LENGTH(kinds)];
 
 	/* /proc is the container's own once its mounts are joined, so all are opened first. */
@@ -449,11 +412,6 @@ join_namespaces(void)
 		files[i] = i == 0 && job->privileged ? -1 : open_namespace(kinds[i].kind, needed);
 		if (needed && files[i] < 0)
 			return -1;
-		if (asked[i] && files[i] < 0) {
-			slurm_error(MESSAGE "error: --container-unshare=%s requested but the container is not in a separate %s namespace",
-			    kinds[i].kind, kinds[i].name);
-			return -1;
-		}
 	}
 	for (size_t i = 0; i < LENGTH(kinds); i++) {
 		if (files[i] < 0)
@@ -555,39 +513,19 @@ container_enter(spank_t spank)
 	return 0;
 }
 
-static int
-save(void)
-{
-	char *path = *options.save == '/' ? strdup(options.save) : format("%s/%s", job->directory, options.save);
-	int failed = enroot((char *const[]){"enroot", "export", "-f", "-o", path, container.name, NULL});
-
-	free(path);
-	if (failed) {
-		print_output(true, "enroot");
-		slurm_error(MESSAGE "failed to export container %s to %s", container.name, options.save);
-	} else
-		slurm_spank_log(MESSAGE "exported container %s to %s", container.name, options.save);
-	return failed;
-}
-
-/* In slurmstepd, as a task has ended: the last one saves and removes the container. */
+/* In slurmstepd, as a task has ended: the last one removes the container. */
 int
 container_leave(void)
 {
-	int failed = 0;
-
 	if (shared == NULL || atomic_fetch_add(&shared->ended, 1) != job->local_tasks - 1)
 		return 0;
-	if (options.save != NULL && shared->started == job->local_tasks)
-		failed = save();
 	/* A cancelled import leaves its file behind. */
 	if (container.imported)
 		unlink(container.image_file);
-	release_import();
 	if (container.temporary && !container.direct) {
 		slurm_info(MESSAGE "removing container filesystem: %s", container.name);
 		if (enroot((char *const[]){"enroot", "remove", "-f", container.name, NULL}) < 0)
 			slurm_info(MESSAGE "failed to remove container filesystem: %s", container.name);
 	}
-	return failed;
+	return 0;
 }

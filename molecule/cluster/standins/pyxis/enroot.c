@@ -140,8 +140,6 @@ run_and_wait(const struct owner *owner, prepare_function prepare, char *const wo
 		slurm_error(MESSAGE "could not wait for child %d: %s", child, strerror(errno));
 	else if (WIFSIGNALED(status))
 		slurm_error(MESSAGE "child %d terminated with signal %d", child, WTERMSIG(status));
-	else if (WEXITSTATUS(status) != 0 && *words[0] == '/')
-		slurm_error(MESSAGE "importer %s failed with exit code %d", words[1], WEXITSTATUS(status));
 	else if (WEXITSTATUS(status) != 0)
 		slurm_error(MESSAGE "child %d failed with error code: %d", child, WEXITSTATUS(status));
 	else

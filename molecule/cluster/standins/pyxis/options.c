@@ -44,7 +44,7 @@ read_config(struct config *config, int count, char **words)
 	*config = (struct config){.runtime_path = strdup("/run/pyxis"), .sbatch_support = true};
 	for (int i = 0; i < count; i++) {
 		const struct { const char *key; bool *to; } switches[] = {{"execute_entrypoint", &config->execute_entrypoint},
-		    {"sbatch_support", &config->sbatch_support}, {"use_enroot_load", &config->use_enroot_load},
+		    {"sbatch_support", &config->sbatch_support},
 		    {"use_squashfuse", &config->use_squashfuse}};
 		char *value = strchr(words[i], '='), *key = strndup(words[i], strcspn(words[i], "="));
 		int failed = -1;
@@ -58,8 +58,6 @@ read_config(struct config *config, int count, char **words)
 			}
 		if (strcmp(key, "runtime_path") == 0)
 			config->runtime_path = strdup(value);
-		else if (strcmp(key, "importer") == 0)
-			config->importer = *value != '\0' ? strdup(value) : NULL;
 		else if (strcmp(key, "container_scope") == 0 && (strcmp(value, "job") == 0 || strcmp(value, "global") == 0))
 			config->job_scope = *value == 'j';
 		else if (strcmp(key, "container_scope") == 0) {
@@ -154,22 +152,6 @@ take_variable(char *name)
 }
 
 static int
-take_namespace(char *name)
-{
-	if (*name == '\0')
-		slurm_error(MESSAGE "--container-unshare: empty namespace argument");
-	else if (strcmp(name, "net") == 0)
-		return options.unshare_net = true, 0;
-	else if (strcmp(name, "ipc") == 0)
-		return options.unshare_ipc = true, 0;
-	else if (strcmp(name, "uts") == 0)
-		return options.unshare_uts = true, 0;
-	else
-		slurm_error(MESSAGE "--container-unshare: unknown namespace '%s'", name);
-	return -1;
-}
-
-static int
 take_list(const char *text, int (*take)(char *))
 {
 	char *copy = strdup(text), *rest = copy, *part;
@@ -229,8 +211,8 @@ take_switch(int *to, int value, const char *one, const char *other)
 }
 
 enum kind {
-	IMAGE, MOUNTS, WORKDIR, NAME, SAVE, MOUNT_HOME, NO_MOUNT_HOME, REMAP_ROOT, NO_REMAP_ROOT, ENTRYPOINT, NO_ENTRYPOINT, ENTRYPOINT_LOG,
-	WRITABLE, READONLY, ENV, UNSHARE
+	IMAGE, MOUNTS, WORKDIR, NAME, MOUNT_HOME, NO_MOUNT_HOME, REMAP_ROOT, NO_REMAP_ROOT, ENTRYPOINT, NO_ENTRYPOINT, ENTRYPOINT_LOG,
+	WRITABLE, READONLY, ENV
 };
 
 static int take_option(int kind, const char *value, int remote);
@@ -244,7 +226,6 @@ static struct spank_option table[] = {
     {"container-workdir", "PATH", "[pyxis] the directory to start in, inside the container", 1, WORKDIR, take_option},
     {"container-name", "NAME", "[pyxis] the container's name. A named container stays after the step, and is used again where it exists already.", 1,
         NAME, take_option},
-    {"container-save", "PATH", "[pyxis] the squashfs file to save the container to, on the compute node", 1, SAVE, take_option},
     {"container-mount-home", NULL, "[pyxis] mount the user's home directory", 0, MOUNT_HOME, take_option},
     {"no-container-mount-home", NULL, "[pyxis] do not mount the user's home directory", 0, NO_MOUNT_HOME, take_option},
     {"container-remap-root", NULL, "[pyxis] be root inside the container, with no more privileges than before", 0, REMAP_ROOT, take_option},
@@ -255,7 +236,6 @@ static struct spank_option table[] = {
     {"container-writable", NULL, "[pyxis] let the container's file system be written", 0, WRITABLE, take_option},
     {"container-readonly", NULL, "[pyxis] do not let the container's file system be written", 0, READONLY, take_option},
     {"container-env", "NAME[,NAME...]", "[pyxis] the variables whose values come from the job even where the image has others", 1, ENV, take_option},
-    {"container-unshare", "NS[,NS...]", "[pyxis] the further namespaces that the container gets: net, ipc, uts.", 1, UNSHARE, take_option},
     SPANK_OPTIONS_TABLE_END,
 };
 
@@ -280,12 +260,6 @@ take_option(int kind, const char *value, int remote)
 		if (options.name == NULL)
 			return take_name(value);
 		return take_once(&options.name, name, value);
-	case SAVE:
-		if (value[strlen(value) - 1] == '/') {
-			slurm_error(MESSAGE "--container-save: target is a directory");
-			return -1;
-		}
-		return take_once(&options.save, name, value);
 	case MOUNT_HOME:
 	case NO_MOUNT_HOME:
 		return take_switch(&options.mount_home, kind == MOUNT_HOME, "container-mount-home", "no-container-mount-home");
@@ -303,8 +277,6 @@ take_option(int kind, const char *value, int remote)
 		return take_switch(&options.writable, kind == WRITABLE, "container-writable", "container-readonly");
 	case ENV:
 		return take_list(value, take_variable);
-	case UNSHARE:
-		return take_list(value, take_namespace);
 	}
 	return -1;
 }
@@ -330,12 +302,11 @@ read_option_variables(spank_t spank)
 	const struct { const char *name; bool said; int yes, no; } variables[] = {
 	    {"IMAGE", options.image != NULL, IMAGE, IMAGE}, {"MOUNTS", options.mount_count > 0, MOUNTS, MOUNTS},
 	    {"WORKDIR", options.workdir != NULL, WORKDIR, WORKDIR}, {"NAME", options.name != NULL, NAME, NAME},
-	    {"SAVE", options.save != NULL, SAVE, SAVE}, {"MOUNT_HOME", options.mount_home != -1, MOUNT_HOME, NO_MOUNT_HOME},
+	    {"MOUNT_HOME", options.mount_home != -1, MOUNT_HOME, NO_MOUNT_HOME},
 	    {"REMAP_ROOT", options.remap_root != -1, REMAP_ROOT, NO_REMAP_ROOT},
 	    {"ENTRYPOINT", options.entrypoint != -1, ENTRYPOINT, NO_ENTRYPOINT},
 	    {"ENTRYPOINT_LOG", options.entrypoint_log != -1, ENTRYPOINT_LOG, -1}, {"WRITABLE", options.writable != -1, WRITABLE, READONLY},
-	    {"READONLY", options.writable != -1, READONLY, WRITABLE}, {"ENV", options.variable_count > 0, ENV, ENV},
-	    {"UNSHARE", options.unshare_net || options.unshare_ipc || options.unshare_uts, UNSHARE, UNSHARE}};
+	    {"READONLY", options.writable != -1, READONLY, WRITABLE}, {"ENV", options.variable_count > 0, ENV, ENV}};
 
 	for (size_t i = 0; i < LENGTH(variables); i++) {
 		char *name = format("PYXIS_CONTAINER_%s", variables[i].name), room[4096];
@@ -361,7 +332,7 @@ bool
 container_wanted(void)
 {
 	const struct { bool said; const char *name; } in_vain[] = {{options.mount_count > 0, "container-mounts"},
-	    {options.workdir != NULL, "container-workdir"}, {options.save != NULL, "container-save"},
+	    {options.workdir != NULL, "container-workdir"},
 	    {options.mount_home != -1, "[no-]container-mount-home"}, {options.remap_root != -1, "[no-]container-remap-root"},
 	    {options.entrypoint != -1, "[no-]container-entrypoint"}, {options.entrypoint_log != -1, "container-entrypoint-log"},
 	    {options.writable == 0, "container-readonly"}, {options.writable == 1, "container-writable"}};

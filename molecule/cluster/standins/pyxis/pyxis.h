@@ -18,8 +18,8 @@
 
 /* What plugstack.conf says. */
 struct config {
-	char *runtime_path, *importer;
-	bool execute_entrypoint, job_scope, sbatch_support, use_enroot_load, use_squashfuse;
+	char *runtime_path;
+	bool execute_entrypoint, job_scope, sbatch_support, use_squashfuse;
 };
 
 struct mount {
@@ -28,13 +28,12 @@ struct mount {
 
 /* What the user asks for. A switch is -1 where nothing was said. */
 struct options {
-	char *image, *workdir, *name, *name_flags, *save;
+	char *image, *workdir, *name, *name_flags;
 	struct mount *mounts;
 	size_t mount_count;
 	char **variables;
 	size_t variable_count;
 	int mount_home, remap_root, entrypoint, entrypoint_log, writable;
-	bool unshare_net, unshare_ipc, unshare_uts;
 };
 
 /* Whose containers these are. */

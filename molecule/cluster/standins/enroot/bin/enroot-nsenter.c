@@ -2,7 +2,7 @@
  * Copyright (c) 2026 The pcluster.postboot contributors
  * GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
  *
- * Stand-in: runs a command in new user and mount namespaces, or in those of a running container.
+ * Stand-in: runs a command in new user and mount namespaces.
  */
 #include "standin.h"
 
@@ -69,29 +69,10 @@ create_user_namespace(bool remap_root)
 	}
 }
 
-static void
-join(const char *pid, const char *kind, int type)
-{
-	char theirs[64], ours[64];
-	struct stat their, our;
-	int file;
-
-	snprintf(theirs, sizeof(theirs), "/proc/%s/ns/%s", pid, kind);
-	snprintf(ours, sizeof(ours), "/proc/self/ns/%s", kind);
-	/* One may not join the user namespace that one is in. */
-	if (stat(theirs, &their) == 0 && stat(ours, &our) == 0 && their.st_dev == our.st_dev && their.st_ino == our.st_ino)
-		return;
-	file = open(theirs, O_RDONLY | O_CLOEXEC);
-	if (file < 0 || setns(file, type) < 0)
-		err(EXIT_FAILURE, "failed to join %s namespace", type == CLONE_NEWNS ? "mount" : kind);
-	close(file);
-}
-
 int
 main(int argc, char **argv)
 {
 	bool user = false, mounts = false, remap_root = false;
-	const char *target = NULL, *environment = NULL, *directory = NULL;
 
 	for (;;) {
 		if (option(&argc, &argv, "--user", NULL))
@@ -100,33 +81,19 @@ main(int argc, char **argv)
 			mounts = true;
 		else if (option(&argc, &argv, "--remap-root", NULL))
 			remap_root = true;
-		else if (!option(&argc, &argv, "--target", &target) && !option(&argc, &argv, "--envfile", &environment) &&
-		         !option(&argc, &argv, "--workdir", &directory))
+		else
 			break;
 	}
 	if (argc < 2) {
-		printf("Usage: %s [--target PID] [--user] [--mount] [--remap-root] [--envfile FILE] [--workdir DIR] COMMAND [ARG...]\n", argv[0]);
+		printf("Usage: %s [--user] [--mount] [--remap-root] COMMAND [ARG...]\n", argv[0]);
 		return EXIT_SUCCESS;
 	}
-	if (target != NULL) {
-		if (user)
-			join(target, "user", CLONE_NEWUSER);
-		if (mounts)
-			join(target, "mnt", CLONE_NEWNS);
-		join(target, "cgroup", CLONE_NEWCGROUP);
-	} else {
-		if (user)
-			create_user_namespace(remap_root);
-		if (mounts && (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0))
-			err(EXIT_FAILURE, "failed to create mount namespace");
-	}
-	/* The file may be a pipe that is among those closed below. */
-	if (environment != NULL)
-		load_environment(environment);
+	if (user)
+		create_user_namespace(remap_root);
+	if (mounts && (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0))
+		err(EXIT_FAILURE, "failed to create mount namespace");
 	if (user)
 		ignore_changes_of_owner();
-	if (directory != NULL && chdir(directory) < 0)
-		err(EXIT_FAILURE, "failed to change directory: %s", directory);
 	syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, 0);
 	execvp(argv[1], argv + 1);
 	err(EXIT_FAILURE, "failed to execute: %s", argv[1]);

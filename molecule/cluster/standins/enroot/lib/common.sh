@@ -2,7 +2,8 @@
 # Copyright (c) 2026 The pcluster.postboot contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 #
-# Stand-in: what the commands share, and what hooks use: log, err, checkcmd, realpath, getpwent and getgrent have upstream's names.
+# Stand-in: what the commands share, and what hooks use: log, err, checkcmd, realpath, getpwent and getgrent have
+# upstream's names.
 [ -v common_loaded ] && return
 common_loaded=1
 
@@ -42,12 +43,12 @@ common::mktmpdir() {
   (umask 077 && mktemp -d -p "$ENROOT_TEMP_PATH" "$1.XXXXXXXXXX")
 }
 
-# Removes a tree even where it has directories that its owner may not write.
+# Removes a tree even where it has directories that its owner may not write. Where chmod fails, the second rm says why.
 common::rmall() {
   rm -rf --one-file-system "$1" 2> /dev/null || { chmod -f -R u+rwX "$1" || true; rm -rf --one-file-system "$1"; }
 }
 
-# A container's files stay readable for the user who owns them all.
+# A container's files stay readable for the user who owns them all. A link that leads nowhere fails, and costs nothing.
 common::fixperms() {
   chmod -f -R u+rX "$1" || true
   find "$1" -type d ! -perm -u=w -exec chmod -f u+w {} + || true
@@ -78,9 +79,11 @@ common::curl() {
   rm -f "$body"
   (( failed == 0 )) || return "$failed"
   [[ $code -lt 400 || " ${CURL_IGNORE-} " == *" $code "* ]] && return
-  reasons=([400]='Bad Request' [401]=Unauthorized [402]='Payment Required' [403]=Forbidden [404]='Not Found' [405]='Method Not Allowed'
+  reasons=([400]='Bad Request' [401]=Unauthorized [402]='Payment Required' [403]=Forbidden [404]='Not Found' \
+    [405]='Method Not Allowed'
     [406]='Not Acceptable' [407]='Proxy Authentication Required' [408]='Request Time-out' [409]=Conflict [410]=Gone
-    [500]='Internal Server Error' [501]='Not Implemented' [502]='Bad Gateway' [503]='Service Unavailable' [504]='Gateway Time-out')
+    [500]='Internal Server Error' [501]='Not Implemented' [502]='Bad Gateway' [503]='Service Unavailable' \
+      [504]='Gateway Time-out')
   common::err "URL ${*: -1} returned error code: $code ${reasons[$code]-}"
 }
 
@@ -98,7 +101,7 @@ common::envsubst() {
       name=${BASH_REMATCH[1]}
       before+=${line%%"\${$name}"*}
       # Only what is exported; this shell has variables of its own.
-      before+=$(printenv "$name" || true)
+      before+=$(printenv "$name" || true)  # what is not set is empty
       line=${line#*"\${$name}"}
     done
     printf '%s\n' "$before$line"

@@ -2,13 +2,14 @@
 # Copyright (c) 2026 The pcluster.postboot contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 #
-# Stand-in: images of a registry that speaks Docker's protocol, or of a local Docker or Podman.
+# Stand-in: images of a registry that speaks Docker's protocol.
 
 tokens=$ENROOT_CACHE_PATH/.tokens.$EUID
 credentials=$ENROOT_CONFIG_PATH/.credentials
 scheme=https
 [ -z "${ENROOT_ALLOW_HTTP-}" ] || scheme=http
-curl_options=(--proto "=https${ENROOT_ALLOW_HTTP:+,http}" --retry "$ENROOT_TRANSFER_RETRIES" --connect-timeout "$ENROOT_CONNECT_TIMEOUT"
+curl_options=(--proto "=https${ENROOT_ALLOW_HTTP:+,http}" --retry "$ENROOT_TRANSFER_RETRIES" \
+  --connect-timeout "$ENROOT_CONNECT_TIMEOUT"
   --max-time "$ENROOT_TRANSFER_TIMEOUT" -SsL)
 index_types='application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.oci.image.index.v1+json'
 manifest_types='application/vnd.docker.distribution.manifest.v2+json, application/vnd.oci.image.manifest.v1+json'
@@ -21,7 +22,8 @@ docker::architecture() {  # as the kernel calls it
   esac
 }
 
-# Sets user, registry, image and tag from docker://[USER@][REGISTRY#]IMAGE[:TAG][@DIGEST] or docker://[USER@]REGISTRY/IMAGE….
+# Sets user, registry, image and tag from docker://[USER@][REGISTRY#]IMAGE[:TAG][@DIGEST] or
+# docker://[USER@]REGISTRY/IMAGE….
 docker::parse() {  # uri
   local rest=${1#docker://} first digest=
   user='' registry=registry-1.docker.io image='' tag=''
@@ -43,11 +45,13 @@ docker::parse() {  # uri
   if [[ $image =~ ^(.+):([^/:]+)$ ]]; then
     image=${BASH_REMATCH[1]} tag=${BASH_REMATCH[2]}
   fi
-  [[ -n $registry && $registry != */* && $image =~ ^[A-Za-z0-9/._-]+$ && $tag =~ ^[[:alnum:]._-]*$ ]] || common::err "Invalid image reference: $1"
+  [[ -n $registry && $registry != */* && $image =~ ^[A-Za-z0-9/._-]+$ && $tag =~ ^[[:alnum:]._-]*$ ]] ||
+    common::err "Invalid image reference: $1"
   [[ $registry != registry-1.docker.io || $image == */* ]] || image=library/$image
   tag=${digest:-${tag:-latest}}
   if [[ -z $user && -s $credentials ]]; then
-    user=$(awk -v host="${registry%:*}" '$1 == "machine" && $2 == host && $3 == "login" { print $4; exit }' "$credentials")
+    user=$(awk -v host="${registry%:*}" '$1 == "machine" && $2 == host && $3 == "login" { print $4; exit }' \
+      "$credentials")
   fi
 }
 
@@ -78,7 +82,8 @@ docker::authenticate() {  # url
 
   common::log INFO "Authenticating with user: ${user:-<anonymous>}"
   if [ -n "$user" ]; then
-    if awk -v host="${registry%:*}" -v user="$user" '$2 == host && $4 == user { found = 1 } END { exit !found }' "$credentials" 2> /dev/null; then
+    if awk -v host="${registry%:*}" -v user="$user" '$2 == host && $4 == user { found = 1 } END { exit !found }' \
+      "$credentials" 2> /dev/null; then
       common::log INFO "Using credentials from file: $credentials"
       exec {netrc}< <(docker::netrc)
       request+=(--netrc-file "/proc/self/fd/$netrc")
@@ -91,10 +96,12 @@ docker::authenticate() {  # url
       while IFS='=' read -r key value; do
         [ "$key" = realm ] || request+=(--data-urlencode "$key=$value")
       done < <(grep -oE '[a-z]+="[^"]*"' <<< "${challenge#* }" | tr -d '"')
-      secret=$(common::curl "${curl_options[@]}" -G "${request[@]}" -- "$realm" | common::jq -r '.token // .access_token // empty') ;;
+      secret=$(common::curl "${curl_options[@]}" -G "${request[@]}" -- "$realm" |
+        common::jq -r '.token // .access_token // empty') ;;
     Basic)
       # As upstream does, a refusal says no more here than its exit code.
-      secret=$(common::curl "${curl_options[@]}" -G -v "${request[@]}" -- "$1" 2>&1 > /dev/null | sed -n 's/\r$//; s/^> Authorization: Basic //Ip') ;;
+      secret=$(common::curl "${curl_options[@]}" -G -v "${request[@]}" -- "$1" 2>&1 > /dev/null |
+        sed -n 's/\r$//; s/^> Authorization: Basic //Ip') ;;
     *) common::err "Unsupported authentication method $method" ;;
   esac
   [ ! -v netrc ] || exec {netrc}<&-
@@ -114,25 +121,14 @@ docker::find_manifest() {  # architecture [message]
   [ -z "$token" ] || curl_options+=(-K "$token")
   common::log INFO "${2-}"
   answer=$(CURL_IGNORE='401 404' common::curl "${curl_options[@]}" -H "Accept: $index_types" -- "$manifest_url")
-  digest=$(jq -r --arg architecture "$1" 'first(.manifests[]? | select(.platform.architecture == $architecture).digest) // empty' <<< "$answer" 2> /dev/null) || digest=
+  digest=$(jq -r --arg architecture "$1" \
+    'first(.manifests[]? | select(.platform.architecture == $architecture).digest) // empty' <<< \
+    "$answer" 2> /dev/null) || digest=
   [ -z "$digest" ] || manifest_url=$scheme://$registry/v2/$image/manifests/$digest
 }
 
-docker::digest() {  # uri architecture
-  local digest architecture
-  [[ $1 == docker://* ]] || common::err "Invalid argument: $1"
-  common::checkcmd curl grep awk jq
-  docker::parse "$1"
-  architecture=$(docker::architecture "$2")
-  trap 'rm -f "$token"' EXIT
-  docker::find_manifest "$architecture"
-  digest=$(common::curl "${curl_options[@]}" -I -H "Accept: $manifest_types" -- "$manifest_url" | tr -d '\r' | sed -n 's/^docker-content-digest: *//Ip')
-  [ -n "$digest" ] || common::err "Could not retrieve digest from $manifest_url"
-  echo "$digest"
-}
-
-# Downloads a blob into the cache, where it lies uncompressed inside zstd. It gets its name only once it is whole and its digest right, so that
-# other imports, which may run at the same time, see all of it or nothing.
+# Downloads a blob into the cache, where it lies uncompressed inside zstd. It gets its name only once it is whole and
+# its digest right, so that other imports, which may run at the same time, see all of it or nothing.
 docker::download() (  # digest:compression
   digest=${1%:*} url=$scheme://$registry/v2/$image/blobs/sha256:${1%:*}
   umask 037
@@ -157,11 +153,13 @@ docker::download() (  # digest:compression
 
 docker::extract() {  # number:digest
   mkdir "${1%:*}" &&
-    tar -C "${1%:*}" --warning=no-timestamp --anchored --exclude='dev/*' --exclude='./dev/*' --use-compress-program=zstd \
+    tar -C "${1%:*}" --warning=no-timestamp --anchored --exclude='dev/*' --exclude='./dev/*' \
+    --use-compress-program=zstd \
       --delay-directory-restore -pxf "$ENROOT_CACHE_PATH/${1#*:}"
 }
 
-# Puts an image's layers into the directories 1 (the uppermost), 2, … of the current directory, and what its configuration says into 0.
+# Puts an image's layers into the directories 1 (the uppermost), 2, … of the current directory, and what its
+# configuration says into 0.
 docker::fetch_layers() {  # architecture
   local manifest config blob missing=() layers=() i
   docker::find_manifest "$1" "Fetching image manifest list"
@@ -196,14 +194,16 @@ docker::fetch_layers() {  # architecture
   lowest=${#layers[@]}
 }
 
-# Writes an image's configuration where `start` looks for it: /etc/fstab, /etc/environment, and /etc/rc, which runs entry point and command.
+# Writes an image's configuration where `start` looks for it: /etc/fstab, /etc/environment, and /etc/rc, which runs
+# entry point and command.
 docker::configure() {  # directory config_file architecture
   local etc=$1/etc directory words entrypoint its
   mkdir -p "$etc"
   its=$(common::jq -r '.architecture // .Architecture // empty' "$2")
   [ "$3" = "$its" ] || common::log WARN "Image architecture doesn't match the requested one: $its != $3"
   # shellcheck disable=SC2016  # ${ENROOT_ROOTFS} is for `start` to replace
-  common::jq -r '.config.Volumes // {} | keys[] | "${ENROOT_ROOTFS}\(.) \(.) none x-create=dir,bind,rw,nosuid,nodev"' "$2" > "$etc/fstab"
+  common::jq -r '.config.Volumes // {} | keys[] | "${ENROOT_ROOTFS}\(.) \(.) none x-create=dir,bind,rw,nosuid,nodev"' \
+    "$2" > "$etc/fstab"
   common::jq -r '.config.Env // [] | .[]' "$2" > "$etc/environment"
   directory=$(common::jq -r '.config.WorkingDir // "" | if . == "" then "/" else . end | @sh' "$2")
   entrypoint=$(common::jq -r '.config.Entrypoint // [] | @sh' "$2")
@@ -229,64 +229,48 @@ docker::default_name() {
 }
 
 docker::work_in_temporary_directory() {
-  # shellcheck disable=SC2154  # engine: `import` sets it
-  trap 'common::rmall "$temporary" 2> /dev/null; rm -f "$tokens"/*.$$; [ -z "${engine-}" ] || "$engine" rm -f -v "${temporary##*/}" > /dev/null 2>&1' EXIT
+  trap 'common::rmall "$temporary" 2> /dev/null; rm -f "$tokens"/*.$$' EXIT
   temporary=$(common::mktmpdir enroot)
   cd "$temporary" || exit
 }
 
+# From the node's own Docker, as whoever runs it may use that.
+docker::daemon::import() (  # uri file architecture
+  common::checkcmd jq docker mksquashfs tar
+  image=${1#dockerd://}
+  [[ $image =~ ^[[:alnum:]/._:-]+$ ]] || common::err "Invalid image reference: $1"
+  file=$(common::realpath "${2:-${image//[:\/]/+}.sqsh}")
+  [ ! -e "$file" ] || common::err "File already exists: $file"
+  trap 'common::rmall "$temporary" 2> /dev/null; docker rm -f -v "${temporary##*/}" > /dev/null 2>&1' EXIT
+  temporary=$(common::mktmpdir enroot)
+  cd "$temporary" || exit
+  common::log INFO "Fetching image"
+  docker create --name "${temporary##*/}" "$image" >&2
+  common::log INFO "Extracting image content..."
+  mkdir rootfs
+  docker export "${temporary##*/}" |
+    tar -C rootfs --warning=no-timestamp --anchored --exclude='dev/*' --exclude=.dockerenv -px
+  common::fixperms rootfs
+  docker inspect "$image" | common::jq '.[] | with_entries(.key |= ascii_downcase)' > config
+  docker::configure rootfs config "$(docker::architecture "$3")"
+  common::log INFO "Creating squashfs filesystem..."
+  # shellcheck disable=SC2086  # words, as the configuration has them
+  mksquashfs rootfs "$file" -all-root -no-progress -processors "$ENROOT_MAX_PROCESSORS" $ENROOT_SQUASH_OPTIONS >&2
+)
+
 docker::import() (  # uri file architecture
-  case $1 in
-    docker://*)
-      common::checkcmd curl grep awk jq parallel tar "$ENROOT_GZIP_PROGRAM" find mksquashfs zstd
-      docker::parse "$1"
-      name=$(docker::default_name) ;;
-    dockerd://* | podman://*)
-      engine=${1%%://*} engine=${engine%d}
-      [ "$engine" = docker ] || engine=podman
-      common::checkcmd jq "$engine" mksquashfs tar
-      image=${1#*://}
-      [[ $image =~ ^[[:alnum:]/._:-]+$ ]] || common::err "Invalid image reference: $1"
-      name=${image//[:\/]/+} ;;
-    *) common::err "Invalid argument: $1" ;;
-  esac
+  [[ $1 == docker://* ]] || common::err "Invalid argument: $1"
+  common::checkcmd curl grep awk jq parallel tar "$ENROOT_GZIP_PROGRAM" find mksquashfs zstd
+  docker::parse "$1"
   architecture=$(docker::architecture "$3")
-  file=$(common::realpath "${2:-$name.sqsh}")
+  file=$(common::realpath "${2:-$(docker::default_name).sqsh}")
   [ ! -e "$file" ] || common::err "File already exists: $file"
   docker::work_in_temporary_directory
   mkdir rootfs
   options="-all-root -no-progress -processors $ENROOT_MAX_PROCESSORS $ENROOT_SQUASH_OPTIONS"
-  if [ -n "${engine-}" ]; then
-    common::log INFO "Fetching image"
-    "$engine" create --name "${temporary##*/}" "$image" >&2
-    common::log INFO "Extracting image content..."
-    "$engine" export "${temporary##*/}" | tar -C rootfs --warning=no-timestamp --anchored --exclude='dev/*' --exclude=.dockerenv -px
-    common::fixperms rootfs
-    "$engine" inspect "$image" | common::jq '.[0] | {architecture: .Architecture, config: .Config}' > config
-    docker::configure rootfs config "$architecture"
-    common::log INFO "Creating squashfs filesystem..."
-    # shellcheck disable=SC2086  # words, as the configuration has them
-    mksquashfs rootfs "$file" $options >&2
-    exit
-  fi
   docker::fetch_layers "$architecture"
   common::log INFO "Creating squashfs filesystem..."
-  # shellcheck disable=SC2086
+  # shellcheck disable=SC2086  # words, as the configuration has them
   MOUNTPOINT=$PWD/rootfs enroot-mksquashovlfs "$(seq -s: 0 "$lowest")" "$file" $options >&2
 )
 
-docker::load() (  # uri name architecture
-  [[ $1 == docker://* ]] || common::err "Invalid argument: $1"
-  [[ $2 != */* ]] || common::err "Invalid argument: $2"
-  common::checkcmd curl grep awk jq parallel tar "$ENROOT_GZIP_PROGRAM" find zstd
-  docker::parse "$1"
-  architecture=$(docker::architecture "$3")
-  rootfs=$(runtime::new_rootfs "${2:-$(docker::default_name)}")
-  docker::work_in_temporary_directory
-  docker::fetch_layers "$architecture"
-  common::log INFO "Loading container root filesystem..."
-  mkdir rootfs
-  MOUNTPOINT=$PWD/rootfs enroot-mksquashovlfs "$(seq -s: 0 "$lowest")" "$PWD/image" -all-root -no-progress -noI -noD -noF -noX > /dev/null
-  unsquashfs -q -no-progress -user-xattrs -d "$rootfs" image > /dev/null
-  common::fixperms "$rootfs"
-)

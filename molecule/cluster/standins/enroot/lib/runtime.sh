@@ -2,7 +2,8 @@
 # Copyright (c) 2026 The pcluster.postboot contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 #
-# Stand-in: containers, which are directories in ENROOT_DATA_PATH. `enroot-nsenter` runs this file again, inside the new namespaces.
+# Stand-in: containers, which are directories in ENROOT_DATA_PATH. `enroot-nsenter` runs this file again, inside the new
+# namespaces.
 # shellcheck disable=SC2030,SC2031  # ENROOT_ROOTFS is set for one subshell, in which hooks and what prepares them run
 # shellcheck source=/dev/null
 source "$ENROOT_LIBRARY_PATH/common.sh"
@@ -47,23 +48,6 @@ runtime::create() {  # image name
   common::log INFO "Extracting squashfs filesystem..."
   unsquashfs -no-progress -processors "$ENROOT_MAX_PROCESSORS" -user-xattrs -d "$rootfs" "$image" >&2
   common::fixperms "$rootfs"
-}
-
-runtime::export() {  # name file
-  local rootfs file exclude=()
-  common::checkcmd mksquashfs
-  rootfs=$(runtime::existing_rootfs "$1")
-  file=$(common::realpath "${2:-$1.sqsh}")
-  if [ -e "$file" ]; then
-    [ -n "${ENROOT_FORCE_OVERRIDE-}" ] || common::err "File already exists: $file"
-    rm -f "$file"
-  fi
-  # What was made to mount on, and the lock.
-  readarray -t exclude < <(find "$rootfs" -path "$rootfs/dev/*" -o -perm 0000 -prune \( -empty -o -type d \))
-  [ ! -f "$rootfs$lock_file" ] || exclude+=("$rootfs$lock_file")
-  common::log INFO "Creating squashfs filesystem..."
-  # shellcheck disable=SC2086  # words, as the configuration has them
-  mksquashfs "$rootfs" "$file" -all-root -no-progress -processors "$ENROOT_MAX_PROCESSORS" $ENROOT_SQUASH_OPTIONS ${exclude[0]+-e "${exclude[@]}"} >&2
 }
 
 runtime::remove() {  # name
@@ -125,15 +109,6 @@ runtime::given_environment() {  # lines
   done <<< "$1"
 }
 
-runtime::exec() {  # pid environment COMMAND [ARG...]
-  local pid=$1 environment=$2
-  shift 2
-  runtime::check_lines "$environment" "$variable_form"
-  kill -0 "$pid" 2> /dev/null || common::err "Process not found: $pid"
-  exec {lines}< <(tr '\0' '\n' < "/proc/$pid/environ"; runtime::given_environment "$environment")
-  exec enroot-nsenter --target "$pid" --user --mount --envfile "/proc/self/fd/$lines" --workdir "/proc/$pid/cwd" "$@"
-}
-
 runtime::start() {  # name|image rc config mounts environment [COMMAND] [ARG...]
   local rootfs=$1 rc=$2 config=$3 options=()
   common::checkcmd mountpoint awk grep sed flock
@@ -158,7 +133,8 @@ runtime::start() {  # name|image rc config mounts environment [COMMAND] [ARG...]
   [[ -n ${ENROOT_ALLOW_SUPERUSER-} && $EUID -eq 0 ]] || options+=(--user)
   [ -z "${ENROOT_REMAP_ROOT-}" ] || options+=(--remap-root)
   # shellcheck disable=SC2016  # the inner shell expands them
-  exec enroot-nsenter "${options[@]}" --mount bash --norc -euo pipefail -O inherit_errexit -c 'source "$ENROOT_LIBRARY_PATH/runtime.sh"; runtime::run_container "$@"' enroot \
+  exec enroot-nsenter "${options[@]}" --mount bash --norc -euo pipefail -O inherit_errexit \
+    -c 'source "$ENROOT_LIBRARY_PATH/runtime.sh"; runtime::run_container "$@"' enroot \
     "$rootfs" "$rc" "$config" "${@:4}"
 }
 
@@ -206,8 +182,8 @@ runtime::mount_image() {  # image directory
   common::checkcmd squashfuse mountpoint
   [ -n "${ENROOT_NATIVE_OVERLAYFS-}" ] || common::checkcmd fuse-overlayfs
   mkdir -p "$2"/{lower,upper,work}
-  # What serves the mounts is a process group whose leader stops. Once this process, the container, has ended, nobody is left who could wake it up: the kernel
-  # hangs up on such a group.
+  # What serves the mounts is a process group whose leader stops. Once this process, the container, has ended, nobody is
+  # left who could wake it up: the kernel hangs up on such a group.
   set -m
   runtime::serve_image "$@" > /dev/null 2> "$ENROOT_RUNTIME_PATH/fuse" &
   wait "$!" > /dev/null 2>&1 || code=$?
@@ -224,9 +200,11 @@ runtime::serve_image() {  # image directory
   squashfuse -f -o "uid=$EUID,gid=$(stat -c %g "/proc/$BASHPID")" "$1" "$2/lower" &
   runtime::await_mount "$!" "$2/lower"
   if [ -n "${ENROOT_NATIVE_OVERLAYFS-}" ]; then
-    printf 'overlay %s overlay lowerdir=%s,upperdir=%s,workdir=%s,xino=off\n' "$2" "$2/lower" "$2/upper" "$2/work" | enroot-mount -
+    printf 'overlay %s overlay lowerdir=%s,upperdir=%s,workdir=%s,xino=off\n' "$2" "$2/lower" "$2/upper" "$2/work" |
+      enroot-mount -
   else
-    FUSE_OVERLAYFS_DISABLE_OVL_WHITEOUT=y fuse-overlayfs -f -o "lowerdir=$2/lower,upperdir=$2/upper,workdir=$2/work" "$2" &
+    FUSE_OVERLAYFS_DISABLE_OVL_WHITEOUT=y fuse-overlayfs -f -o "lowerdir=$2/lower,upperdir=$2/upper,workdir=$2/work" \
+      "$2" &
     runtime::await_mount "$!" "$2"
   fi
   kill -STOP "$BASHPID"
@@ -258,7 +236,8 @@ runtime::write_environment() {  # given
 
 # Leaves only variables, without quotes around their values and without Enroot's own.
 runtime::format_environment() {
-  sed -i -E -e 's/^[[:space:]]+//' -e '/^[[:alpha:]_][[:alnum:]_]*=/!d' -e '/^ENROOT_/d' -e "s/^([^=]+)=[\"'](.*)[\"'][[:space:]]*\$/\1=\2/" "$environ_file"
+  sed -i -E -e 's/^[[:space:]]+//' -e '/^[[:alpha:]_][[:alnum:]_]*=/!d' -e '/^ENROOT_/d' \
+    -e "s/^([^=]+)=[\"'](.*)[\"'][[:space:]]*\$/\1=\2/" "$environ_file"
 }
 
 runtime::system_mounts() {

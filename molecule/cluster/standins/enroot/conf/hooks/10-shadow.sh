@@ -2,7 +2,8 @@
 # Copyright (c) 2026 The pcluster.postboot contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 #
-# Stand-in: the container knows root, nobody, and the user with his group and home directory, before those that its image brings.
+# Stand-in: the container knows root, nobody, and the user with his group and home directory, before those that its
+# image brings.
 set -eu
 # shellcheck source=/dev/null
 source "$ENROOT_LIBRARY_PATH/common.sh"

@@ -25,8 +25,12 @@ for capability in "${capabilities[@]}"; do
   esac
 done
 if [ -z "${NVIDIA_DISABLE_REQUIRE-}" ]; then
-  for name in $(compgen -e NVIDIA_REQUIRE_ || true); do options+=("--require=${!name}"); done # most images require nothing
+  for name in $(compgen -e NVIDIA_REQUIRE_ || true); do # compgen fails where no variable has such a name
+    options+=("--require=${!name}") # most images require nothing
+  done
 fi
-command -v nvidia-container-cli > /dev/null || common::err "Command not found: nvidia-container-cli, see https://github.com/NVIDIA/libnvidia-container"
-grep -q nvidia_uvm /proc/modules || common::log WARN "Kernel module nvidia_uvm is not loaded. Make sure the NVIDIA device driver is installed and loaded."
+command -v nvidia-container-cli > /dev/null ||
+  common::err "Command not found: nvidia-container-cli, see https://github.com/NVIDIA/libnvidia-container"
+grep -q nvidia_uvm /proc/modules ||
+  common::log WARN "Kernel module nvidia_uvm is not loaded. Make sure the NVIDIA device driver is installed and loaded."
 exec nvidia-container-cli --user ${NVIDIA_DEBUG_LOG+--debug=/dev/stderr} configure "${options[@]}" "$ENROOT_ROOTFS"

@@ -5,7 +5,9 @@
 # Stand-in: the variables of a job step, and where its MPI finds PMIx.
 set -euo pipefail
 [[ -n ${SLURM_JOB_ID-} && -n ${SLURM_STEP_ID-} ]] || exit 0
-pass_on() { local name; for name in $(compgen -e "$1" || true); do echo "$name=${!name}"; done >> "$ENROOT_ENVIRON"; } # there may be none of a kind
+# compgen fails where no variable has such a name.
+pass_on() { local name; for name in $(compgen -e "$1" || true); do
+  echo "$name=${!name}"; done >> "$ENROOT_ENVIRON"; } # there may be none of a kind
 pass_on SLURM_
 if [[ -z ${SLURM_MPI_TYPE-} || $SLURM_MPI_TYPE == pmix* ]] && compgen -e PMIX_ > /dev/null; then
   # shellcheck source=/dev/null
@@ -13,7 +15,8 @@ if [[ -z ${SLURM_MPI_TYPE-} || $SLURM_MPI_TYPE == pmix* ]] && compgen -e PMIX_ >
   # Whose directory is in slurmd's PATH only where somebody has put it there.
   common::checkcmd scontrol awk
   configuration=$(scontrol show config)
-  spool=$(awk '$1 == "SlurmdSpoolDir" { print $3 }' <<< "$configuration") tmp=$(awk '$1 == "TmpFS" { print $3 }' <<< "$configuration")
+  spool=$(awk '$1 == "SlurmdSpoolDir" { print $3 }' <<< "$configuration") \
+    tmp=$(awk '$1 == "TmpFS" { print $3 }' <<< "$configuration")
   [[ -n $spool && -n $tmp ]] || common::err "Could not read SLURM configuration"
   pass_on PMIX_
   for pair in PTL:ptl SECURITY:psec GDS:gds; do
