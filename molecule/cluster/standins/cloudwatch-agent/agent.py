@@ -49,16 +49,9 @@ MEASUREMENTS = {
     "disk": {"free", "inodes_free", "inodes_total", "inodes_used", "total", "used", "used_percent"},
     "net": {"bytes_sent", "bytes_recv", "drop_in", "drop_out", "err_in", "err_out", "packets_sent", "packets_recv"},
     "nvidia_gpu": {
-        "utilization_gpu",
-        "temperature_gpu",
-        "power_draw",
-        "utilization_memory",
-        "memory_total",
-        "memory_used",
-        "memory_free",
-        "fan_speed",
-        "pcie_link_gen_current",
-        "pcie_link_width_current",
+        *("utilization_gpu", "temperature_gpu", "power_draw", "fan_speed"),
+        *("utilization_memory", "memory_total", "memory_used", "memory_free"),
+        *("pcie_link_gen_current", "pcie_link_width_current"),
         *(f"encoder_stats_{x}" for x in ("session_count", "average_fps", "average_latency")),
         *(f"clocks_current_{x}" for x in ("graphics", "sm", "memory", "video")),
     },
@@ -79,28 +72,11 @@ REAL_NAMES = {"nvidia_gpu": "nvidia_smi"}
 # In drop_original_metrics the agent puts the real name before every name without the plugin's own, but for these.
 DROPPED_AS_NAMED = {"collectd", "statsd", "ethtool", "efa"}
 EFA = {
-    "tx_bytes",
-    "rx_bytes",
-    "tx_pkts",
-    "rx_pkts",
-    "rx_dropped",
-    "send_bytes",
-    "send_wrs",
-    "recv_bytes",
-    "recv_wrs",
-    "rdma_read_bytes",
-    "rdma_read_wrs",
-    "rdma_read_wr_err",
-    "rdma_read_resp_bytes",
-    "rdma_write_bytes",
-    "rdma_write_wrs",
-    "rdma_write_wr_err",
-    "rdma_write_recv_bytes",
-    "retrans_bytes",
-    "retrans_pkts",
-    "retrans_timeout_events",
-    "unresponsive_remote_events",
-    "impaired_remote_conn_events",
+    *(f"{way}_{what}" for way in ("tx", "rx") for what in ("bytes", "pkts")),
+    *(f"{way}_{what}" for way in ("send", "recv", "rdma_read", "rdma_write") for what in ("bytes", "wrs")),
+    *("rx_dropped", "rdma_read_wr_err", "rdma_read_resp_bytes", "rdma_write_wr_err", "rdma_write_recv_bytes"),
+    *("retrans_bytes", "retrans_pkts", "retrans_timeout_events"),
+    *("unresponsive_remote_events", "impaired_remote_conn_events"),
 }
 
 
@@ -172,26 +148,23 @@ def processes(entries: list) -> list[str]:
     return errors
 
 
+COMMON = {
+    *("metrics_collected", "force_flush_interval", "credentials", "endpoint_override"),
+    *("service.name", "deployment.environment"),
+}
+
+
+def unknown(section: str, part: dict, known: set[str]) -> list[str]:
+    where = f"Under path : /{section}"
+    return [f"{where} | Error : Additional property {key} is not allowed" for key in sorted(set(part) - known - COMMON)]
+
+
 def check(config: dict) -> None:
     errors = []
     metrics, logs = config.get("metrics"), config.get("logs")
     if metrics is not None:
-        known = {
-            "namespace",
-            "metrics_collected",
-            "append_dimensions",
-            "aggregation_dimensions",
-            "force_flush_interval",
-            "credentials",
-            "endpoint_override",
-            "metrics_destinations",
-            "service.name",
-            "deployment.environment",
-        }
-        errors += [
-            f"Under path : /metrics | Error : Additional property {key} is not allowed"
-            for key in sorted(set(metrics) - known)
-        ]
+        more = {"namespace", "append_dimensions", "aggregation_dimensions", "metrics_destinations"}
+        errors += unknown("metrics", metrics, more)
         if not metrics.get("metrics_collected"):
             errors.append("Under path : /metrics | Error : metrics_collected is required")
         for plugin, part in (metrics.get("metrics_collected") or {}).items():
@@ -212,21 +185,7 @@ def check(config: dict) -> None:
                         where = f"/metrics/metrics_collected/{plugin}/"
                         errors.append(f"Under path : {where} | Error : measurement name {name} is invalid")
     if logs is not None:
-        known = {
-            "logs_collected",
-            "metrics_collected",
-            "log_stream_name",
-            "force_flush_interval",
-            "credentials",
-            "endpoint_override",
-            "service.name",
-            "deployment.environment",
-            "concurrency",
-        }
-        errors += [
-            f"Under path : /logs | Error : Additional property {key} is not allowed"
-            for key in sorted(set(logs) - known)
-        ]
+        errors += unknown("logs", logs, {"logs_collected", "log_stream_name", "concurrency"})
         if not logs.get("logs_collected") and not logs.get("metrics_collected"):
             errors.append("Under path : /logs | Error : logs_collected is required")
     if errors:
@@ -387,19 +346,8 @@ def status() -> None:
     )
 
 
-def set_env(pair: str) -> None:
-    if not re.match(r".+=", pair):
-        print(f"Invalid environment variable: '{pair}' (expected KEY=VALUE)", file=sys.stderr)
-        sys.exit(1)
-    there = load(ENV) if os.path.exists(ENV) else {}
-    key, _, value = pair.partition("=")
-    with open(ENV, "w", encoding="utf-8") as stream:
-        json.dump({**there, key: value}, stream)
-    print(f"Set {key}")
-
-
 def ctl(words: list[str]) -> None:
-    options = {"-a": "", "-c": "", "-m": "ec2", "-l": "", "-e": "", "-s": False, "-d": False}
+    options = {"-a": "", "-c": "", "-m": "ec2", "-s": False, "-d": False}
     while words:
         word = words.pop(0)
         if word not in options:
@@ -424,13 +372,6 @@ def ctl(words: list[str]) -> None:
         stop()
     elif action == "status":
         status()
-    elif action == "set-env":
-        set_env(options["-e"])
-    elif action == "set-log-level":
-        if options["-l"] not in ("INFO", "DEBUG", "ERROR", "WARN", "OFF"):
-            print(f"Invalid log level: {options['-l']}", file=sys.stderr)
-            sys.exit(1)
-        set_env(f"CWAGENT_LOG_LEVEL={options['-l']}")
     else:
         print(f"Invalid action: {action}", file=sys.stderr)
         sys.exit(1)
@@ -598,12 +539,10 @@ def data(config: dict, collector: Collector) -> list[dict]:
     return found
 
 
-def send_metrics(config: dict, collector: Collector) -> None:
-    namespace = config["metrics"].get("namespace", "CWAgent")
-    everything = data(config, collector)
-    for start_at in range(0, len(everything), 100):
+def put_metrics(namespace: str, metrics: list[dict]) -> None:
+    for start_at in range(0, len(metrics), 100):
         fields = {"Action": "PutMetricData", "Version": "2010-08-01", "Namespace": namespace}
-        for n, one in enumerate(everything[start_at : start_at + 100], 1):
+        for n, one in enumerate(metrics[start_at : start_at + 100], 1):
             member = f"MetricData.member.{n}"
             fields |= {f"{member}.MetricName": one["name"], f"{member}.Value": f"{one['value']:.6f}"}
             if one["unit"]:
@@ -611,6 +550,12 @@ def send_metrics(config: dict, collector: Collector) -> None:
             for m, (key, value) in enumerate(sorted(one["dimensions"].items()), 1):
                 fields |= {f"{member}.Dimensions.member.{m}.Name": key, f"{member}.Dimensions.member.{m}.Value": value}
         call("monitoring", urllib.parse.urlencode(fields).encode(), Content_Type="application/x-www-form-urlencoded")
+
+
+def send_metrics(config: dict, collector: Collector) -> None:
+    namespace = config["metrics"].get("namespace", "CWAgent")
+    everything = data(config, collector)
+    put_metrics(namespace, everything)
     log(f"I! sent {len(everything)} metrics to {namespace}")
 
 
@@ -732,17 +677,8 @@ def embed(part: dict, samples: list[tuple[str, dict[str, str], float]], shipper:
             for dimensions in rule.get("dimensions", []):
                 if all(key in labels for key in dimensions):
                     events.append((name, value, {key: labels[key] for key in dimensions}))
-    for start_at in range(0, len(events), 100):
-        fields = {"Action": "PutMetricData", "Version": "2010-08-01", "Namespace": namespace}
-        for n, (name, value, dimensions) in enumerate(events[start_at : start_at + 100], 1):
-            fields |= {f"MetricData.member.{n}.MetricName": name, f"MetricData.member.{n}.Value": f"{value:.6f}"}
-            for m, (key, text) in enumerate(sorted(dimensions.items()), 1):
-                fields |= {
-                    f"MetricData.member.{n}.Dimensions.member.{m}.Name": key,
-                    f"MetricData.member.{n}.Dimensions.member.{m}.Value": text,
-                }
-        # The real service makes the metrics out of the log events; here both are sent.
-        call("monitoring", urllib.parse.urlencode(fields).encode(), Content_Type="application/x-www-form-urlencoded")
+    # The real service makes the metrics out of the log events; here both are sent.
+    put_metrics(namespace, [{"name": n, "unit": "", "value": v, "dimensions": d} for n, v, d in events])
     if events:
         shipper.put(
             part["log_group_name"], instance_id(), [json.dumps({"name": n, "value": v, **d}) for n, v, d in events]
