@@ -4,13 +4,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ansible_collections.pcluster.postboot.tests.programs import load
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
 # What each program prints, by words of its command line; as Slurm 25.11's would.
 SINFO = {
@@ -42,14 +44,8 @@ Scrape = Callable[..., dict[str, float]]
 
 
 @pytest.fixture
-def standin(repo: Path) -> Any:
-    path = repo / "molecule/cluster/standins/slurm_exporter/slurm_exporter.py"
-    spec = importlib.util.spec_from_file_location("slurm_exporter_standin", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def standin() -> Any:
+    return load("molecule/cluster/standins/slurm_exporter/slurm_exporter.py")
 
 
 @pytest.fixture
@@ -60,8 +56,7 @@ def scrape(standin: Any, tmp_path: Path) -> Scrape:
         cases = "".join(
             f"*{shlex.quote(words)}*) printf %s {shlex.quote(text)} ;;\n" for words, text in answers.items()
         )
-        (tmp_path / name).write_text(f'#!/bin/sh\ncase "$*" in\n{cases}*) exit 9 ;;\nesac\n')
-        (tmp_path / name).chmod(0o755)
+        lab.program(tmp_path / name, f'#!/bin/sh\ncase "$*" in\n{cases}*) exit 9 ;;\nesac\n')
 
     def run(*flags: str, broken: tuple[str, ...] = ()) -> dict[str, float]:
         # What is more special comes first.

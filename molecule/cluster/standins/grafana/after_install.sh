@@ -1,6 +1,7 @@
 # shellcheck shell=sh
 getent group grafana > /dev/null || groupadd --system grafana
-getent passwd grafana > /dev/null || useradd --system --gid grafana --home-dir /usr/share/grafana --no-create-home --shell /bin/false grafana
+getent passwd grafana > /dev/null ||
+  useradd --system --gid grafana --home-dir /usr/share/grafana --no-create-home --shell /bin/false grafana
 mkdir -p /var/log/grafana /var/lib/grafana
 cp -a /usr/share/grafana/data/plugins-bundled /var/lib/grafana
 chown -R grafana:grafana /var/log/grafana /var/lib/grafana

@@ -1,6 +1,7 @@
 #!/bin/bash
-# A stand-in of ParallelCluster's tool that says which users may ask the instance metadata service. The same options, the same chain and the same
-# rules in the same order: what --allow names is added to what is there, and whoever is not named stays refused. It does not save them.
+# A stand-in of ParallelCluster's tool that says which users may ask the instance metadata service. The same options,
+# the same chain and the same rules in the same order: what --allow names is added to what is there, and whoever is not
+# named stays refused. It does not save them.
 set -eu
 chain=PARALLELCLUSTER_IMDS
 allow='' deny='' unset='' flush=''
@@ -42,7 +43,11 @@ for family in iptables:169.254.169.254 ip6tables:fd00:ec2::254; do
     gone "$program" -D "$chain" --destination "$address" -j ACCEPT -m owner --uid-owner "$user"
     gone "$program" -D "$chain" --destination "$address" -j REJECT -m owner --uid-owner "$user"
   done
-  for user in $(each "$allow"); do last "$program" "$chain" --destination "$address" -j ACCEPT -m owner --uid-owner "$user"; done
-  for user in $(each "$deny"); do last "$program" "$chain" --destination "$address" -j REJECT -m owner --uid-owner "$user"; done
+  for user in $(each "$allow"); do
+    last "$program" "$chain" --destination "$address" -j ACCEPT -m owner --uid-owner "$user"
+  done
+  for user in $(each "$deny"); do
+    last "$program" "$chain" --destination "$address" -j REJECT -m owner --uid-owner "$user"
+  done
   last "$program" "$chain" --destination "$address" -j REJECT
 done

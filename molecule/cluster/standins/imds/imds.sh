@@ -9,7 +9,8 @@ address=169.254.169.254
 case $1 in
   address)
     ip address replace $address/32 dev lo
-    # As if it were another machine: a refusal would be refused itself on its way back from this address to this address.
+    # As if it were another machine: a refusal would be refused itself on its way back from this address to this
+    # address.
     ip route change local $address dev lo table local src "$(hostname --ip-address | cut -d ' ' -f 1)"
     exit
     ;;

@@ -1,5 +1,6 @@
 #!/bin/bash
-# A stand-in. Puts the saved rules in the place of all that the tables have, another's chains among them. SANDBOX_TAKES: seconds that it takes.
+# A stand-in. Puts the saved rules in the place of all that the tables have, another's chains among them. SANDBOX_TAKES:
+# seconds that it takes.
 sleep "${SANDBOX_TAKES:-0}"
 for family in iptables ip6tables; do
   saved=/etc/parallelcluster/sysconfig/$family.rules

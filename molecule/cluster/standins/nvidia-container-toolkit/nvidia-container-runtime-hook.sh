@@ -1,7 +1,8 @@
 #!/bin/bash
 # Copyright (c) 2026 The pcluster.postboot contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# A stand-in for NVIDIA's nvidia-container-runtime-hook, for the sandbox: what `docker run --gpus` calls before a container's program starts.
+# A stand-in for NVIDIA's nvidia-container-runtime-hook, for the sandbox: what `docker run --gpus` calls before a
+# container's program starts.
 set -eu
 [ "${1:-}" = prestart ] || exit 0
 state=$(cat)

@@ -89,7 +89,7 @@ def runtime_configure(arguments: argparse.Namespace) -> None:
     if arguments.default:
         config["default-runtime"] = arguments.name
     if arguments.cdi:
-        # As the real one does: other features that were set are lost.
+        # The real program, too, loses other features that were set.
         config["features"] = {"cdi": True}
     text = json.dumps(config, indent=4, sort_keys=True)
     if arguments.dry_run:

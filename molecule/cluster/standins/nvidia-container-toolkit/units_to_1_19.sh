@@ -6,7 +6,8 @@ if command -v systemctl > /dev/null 2>&1; then
     running | degraded)
       systemctl daemon-reload || echo "Warning: Failed to reload systemd daemon" >&2
       systemctl enable --now nvidia-cdi-refresh.path || echo "Warning: Failed to enable nvidia-cdi-refresh.path" >&2
-      systemctl enable --now nvidia-cdi-refresh.service || echo "Warning: Failed to enable nvidia-cdi-refresh.service" >&2
+      systemctl enable --now nvidia-cdi-refresh.service ||
+        echo "Warning: Failed to enable nvidia-cdi-refresh.service" >&2
       echo "Regenerating NVIDIA CDI specification..."
       systemctl start nvidia-cdi-refresh.service || echo "Warning: Failed to trigger CDI refresh" >&2
       ;;
