@@ -11,16 +11,30 @@ import re
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import boto3
 import yaml
 
 SCENARIO = Path(__file__).resolve().parent.parent
 SANDBOX = SCENARIO / "sandbox.py"
 STATE = SCENARIO.parent.parent / ".sandbox"
 BUCKET, DIR = "sandbox-bundles", STATE / "publish"
+
+
+@contextmanager
+def bucket(name: str) -> Iterator[Any]:
+    """A bucket, as a resource of boto3, for as long as tests need it."""
+    found = boto3.resource("s3", region_name="us-east-1").Bucket(name)
+    found.create()
+    found.objects.all().delete()  # of a run that was killed
+    yield found
+    found.objects.all().delete()
+    found.delete()
 
 
 @dataclass
@@ -50,11 +64,11 @@ def config(cluster: str) -> Path:
     return STATE / f"clusters/{cluster}/artifacts/configs/cluster-config.yaml"
 
 
-def printed(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """What publish.yml has printed for the cluster's configuration."""
+def printed(result: subprocess.CompletedProcess[str], image: bool = False) -> dict[str, Any]:
+    """What publish.yml has printed for the cluster's configuration, or for that of an image."""
     assert result.returncode == 0, result.stdout[-3000:]
-    text = result.stdout[result.stdout.index("# pcluster.postboot ") :]
-    found: dict[str, Any] = yaml.safe_load(re.split(r"^(?:TASK|ok:) ", text, maxsplit=1, flags=re.M)[0])
+    texts = re.findall(r"^# pcluster\.postboot .*?(?=^(?:TASK|PLAY|ok:|changed:) )", result.stdout, flags=re.M | re.S)
+    found: dict[str, Any] = yaml.safe_load(texts[image])
     return found
 
 

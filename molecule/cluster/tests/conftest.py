@@ -14,17 +14,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
-import testinfra
 import yaml
 from testinfra.host import Host
 
-from .bundles import BUCKET, DIR, SANDBOX, SCENARIO, STATE, Bundle, config, printed, queue_of, update
+from .bundles import BUCKET, DIR, SANDBOX, SCENARIO, STATE, Bundle, bucket, config, printed, queue_of, update
+from .helpers import Command, Create, Killed, Nodes, On, Play, Run, ok
+from .nodes import host
 
 TOPOLOGY = yaml.safe_load((SCENARIO / "topology.yml").read_text())
 NODES = {
@@ -45,14 +45,8 @@ os.environ.pop("ANSIBLE_FORCE_COLOR", None)
 os.environ["ANSIBLE_NOCOLOR"] = "1"
 
 
-@cache
-def host(name: str) -> Host:
-    """One node of the sandbox."""
-    return testinfra.get_host(f"podman://postboot-{name}")
-
-
 @pytest.fixture(scope="session")
-def on() -> Callable[[str], Host]:
+def on() -> On:
     """A function from a node's name to its testinfra host."""
     return host
 
@@ -61,20 +55,20 @@ def command(program: str, *arguments: str) -> list[str]:
     return [str(Path(sys.executable).parent / program), "--inventory", str(STATE / "inventory"), *arguments]
 
 
-def playbook(*arguments: str, name: str = "site", timeout: int = 300) -> subprocess.CompletedProcess[str]:
+def playbook(*arguments: str, name: str = "site", timeout: int = 300) -> Run:
     """Run one of the collection's playbooks to its end, as a user would."""
     line = command("ansible-playbook", f"pcluster.postboot.{name}", *arguments)
     return subprocess.run(line, text=True, capture_output=True, timeout=timeout, check=False)
 
 
 @pytest.fixture(scope="session")
-def play() -> Callable[..., subprocess.CompletedProcess[str]]:
+def play() -> Play:
     """A function that runs a playbook and returns what it printed and its exit code."""
     return playbook
 
 
 @pytest.fixture(scope="session", name="command")
-def command_fixture() -> Callable[..., list[str]]:
+def command_fixture() -> Command:
     """A function that makes the command line of one of Ansible's programs on the sandbox's inventory."""
     return command
 
@@ -89,12 +83,12 @@ def run_and_kill(line: list[str], earliest: float, latest: float) -> None:
 
 
 @pytest.fixture(scope="session")
-def killed() -> Callable[[list[str], float, float], None]:
+def killed() -> Killed:
     """A function that starts a program and kills it at a random moment."""
     return run_and_kill
 
 
-def instances() -> dict[str, dict[str, Any]]:
+def instances() -> Nodes:
     """The nodes' instances that run now, as EC2 describes them, by the nodes' names."""
     ec2 = boto3.client("ec2", region_name=TOPOLOGY["region"])
     filters = [
@@ -116,21 +110,40 @@ def instance(name: str) -> str:
 
 
 @pytest.fixture
-def nodes() -> dict[str, dict[str, Any]]:
+def nodes() -> Nodes:
     """The nodes of topology.yml by name, with the addresses that they have now."""
     found = instances()
     return {name: {**node, "address": found[name]["PrivateIpAddress"]} for name, node in NODES.items()}
 
 
+@pytest.fixture
+def as_before(request: pytest.FixtureRequest, play: Play) -> Iterator[None]:
+    """After a test, a run with the sandbox's own variables puts its file's component (ONLY) back."""
+    yield
+    assert ", 0 failed" in ok(play(*request.module.ONLY)).stdout
+
+
 @contextmanager
 def unmanaged(head: str = "head") -> Iterator[None]:
-    """Keep clustermgtd from what a test does to nodes on purpose; it reads its configuration anew in each loop."""
+    """Keep clustermgtd from what a test does to nodes on purpose; it reads its configuration anew in each loop.
+
+    A loop that has begun goes on with the former configuration, and a node that was resumed counts as unhealthy until
+    slurmctld has heard from it.
+    """
     conf = "/etc/parallelcluster/slurm_plugin/parallelcluster_clustermgtd.conf"
-    host(head).check_output(f"echo 'disable_all_cluster_management = true' >> {conf}")
+    silent = "/opt/slurm/bin/sinfo --noheader --partition=static --format=%T | grep -E '[*]|down'"
+    host(head).check_output(f"echo 'disable_all_cluster_management = true' >> {conf} && sleep 1")
     try:
         yield
     finally:
+        host(head).run(f"for i in $(seq 60); do {silent} || break; sleep 0.5; done")
         host(head).check_output(f"sed -i /^disable_all_cluster_management/d {conf}")
+
+
+@pytest.fixture(scope="session")
+def gpu() -> Host:
+    """The node that has GPUs and EFA devices."""
+    return host("gpu-st-p5-1")
 
 
 @pytest.fixture(scope="session")
@@ -149,26 +162,22 @@ def inventory() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def s3() -> Iterator[Any]:
     """The bucket with the bundles, as a resource of boto3."""
-    bucket = boto3.resource("s3", region_name=TOPOLOGY["region"]).Bucket(BUCKET)
-    bucket.create()
-    bucket.objects.all().delete()  # of a run that was killed
-    yield bucket
-    bucket.objects.all().delete()
-    bucket.delete()
+    with bucket(BUCKET) as found:
+        yield found
     for path in DIR.glob("[0-9]*"):  # the wheels stay
         shutil.rmtree(path)
 
 
 @pytest.fixture(scope="session")
-def publish(s3: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
-    """A function that publishes the collection as it is, and returns what publish.yml prints for a cluster.
+def publishing(s3: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
+    """A function that publishes the collection as it is, for a cluster, with more options.
 
     Nodes run it with the Python that ParallelCluster has.
     """
     folder = tmp_path_factory.mktemp("publish")
     subprocess.run([sys.executable, SANDBOX, "variables", folder / "group_vars"], check=True)
 
-    def published(cluster: str) -> dict[str, Any]:
+    def published(cluster: str, **more: Any) -> Run:
         options = {
             "publish_s3": f"s3://{s3.name}/bundles",
             "publish_dir": str(DIR),
@@ -176,10 +185,17 @@ def publish(s3: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str]
             "publish_config": str(config(cluster)),
             "publish_pythons": ["3.13"],
             "publish_architectures": ["x86_64"],
+            **more,
         }
-        return printed(playbook("-e", json.dumps(options), name="publish"))
+        return playbook("-e", json.dumps(options), name="publish")
 
     return published
+
+
+@pytest.fixture(scope="session")
+def publish(publishing: Callable[..., Run]) -> Callable[[str], dict[str, Any]]:
+    """A function that publishes the collection as it is, and returns what publish.yml prints for a cluster."""
+    return lambda cluster: printed(publishing(cluster))
 
 
 @pytest.fixture(scope="session")
@@ -193,13 +209,47 @@ def bundle(publish: Callable[[str], dict[str, Any]], tmp_path_factory: pytest.Te
     assert update("main", folder, {}).returncode == 0
 
 
+@pytest.fixture(scope="module")
+def create(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Create]:
+    """A function that creates the cluster `el` anew, with these parts in its configuration; in the end as it was."""
+    file: Path = tmp_path_factory.mktemp("create") / "parts.yaml"
+
+    def created(parts: dict[str, Any]) -> Run:
+        file.write_text(yaml.safe_dump(parts))
+        subprocess.run([sys.executable, SANDBOX, "delete", "el"], check=True, timeout=300)
+        line = [sys.executable, str(SANDBOX), "create", "el", str(file)]
+        return subprocess.run(line, text=True, capture_output=True, timeout=2200, check=False)
+
+    yield created
+    ok(created({}))
+    subprocess.run([sys.executable, SANDBOX, "boot"], check=True, timeout=900)
+    ok(playbook("--limit", "el-head,el-cpu-st-c5-1"))
+
+
 # First what the whole run has left, as other tests run single components, whose reports replace it; then what updates
-# the cluster.
-FIRST = ["test_cluster.py", "test_control_plane.py", "test_creation.py", "test_login_nodes.py", "test_update.py"]
+# the cluster. Files of which each looks at nodes that were there follow, while the node of test_pull.py comes up.
+ORDER = [
+    "test_cluster.py",
+    "test_control_plane.py",
+    "test_creation.py",
+    "test_first_cluster.py",
+    "test_login_nodes.py",
+    "test_update.py",
+    "test_bake.py",
+    "test_docker.py",
+    "test_efa.py",
+    "test_enroot.py",
+    "test_mirror.py",
+    "test_nvidia_container_toolkit.py",
+    "test_publish.py",
+    "test_push.py",
+    "test_registry.py",
+    "test_pull.py",
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
+    items.sort(key=lambda item: ORDER.index(item.path.name) if item.path.name in ORDER else len(ORDER))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -214,15 +264,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """A failed test shows the last lines of the node's journal."""
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
-    names = (
-        [
-            value
-            for key, value in getattr(item, "callspec", None).params.items()
-            if isinstance(value, str) and value in NODES
-        ]
-        if hasattr(item, "callspec")
-        else []
-    )
+    given = getattr(getattr(item, "callspec", None), "params", {})
+    names = [value for value in given.values() if isinstance(value, str) and value in NODES]
     if report.when == "call" and report.failed and names:
         lines = host(names[0]).run("journalctl --no-pager --lines=30 --output=short").stdout
         report.sections.append((f"journal of {names[0]}", lines))
