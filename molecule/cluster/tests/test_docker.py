@@ -1,19 +1,33 @@
 # Copyright (c) 2026 The pcluster.postboot contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Docker on the compute nodes: containers start, its configuration belongs to more than one, and nothing is stopped."""
+"""Docker on the compute nodes: containers start, its configuration belongs to more than one, and nothing is stopped.
+
+On login nodes there is Docker where their group's variables say so.
+"""
 
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from testinfra.host import Host
 
-On = Callable[[str], Host]
-Play = Callable[..., subprocess.CompletedProcess[str]]
+from .helpers import (
+    Nodes,
+    On,
+    Play,
+    as_user,
+    docker_on_login,
+    failed,
+    image_in_docker,
+    ok,
+    said,
+    variables,
+)
+
 IMAGE = "sandbox/test:1"
 CONFIG = "/etc/docker/daemon.json"
 
@@ -24,11 +38,8 @@ def config(host: Host) -> Any:
 
 @pytest.fixture
 def image(on: On, compute: str) -> Iterator[str]:
-    """An image on a compute node, for as long as a test runs."""
-    host = on(compute)
-    host.check_output(f"curl -sf http://mirror/sandbox/busybox.tar | docker import - {IMAGE}")
-    yield IMAGE
-    host.run(f"docker rm -f kept; docker rmi -f {IMAGE}")
+    with image_in_docker(on(compute), IMAGE):
+        yield IMAGE
 
 
 @pytest.fixture
@@ -36,10 +47,10 @@ def node_with_container(on: On) -> Iterator[Host]:
     """The CPU node with a running container; its daemon.json is put back afterwards."""
     host = on("cpu-st-c5-1")
     before = host.file(CONFIG).content_string
-    host.check_output(f"curl -sf http://mirror/sandbox/busybox.tar | docker import - {IMAGE}")
-    host.check_output(f"docker run --detach --name kept {IMAGE} /bin/sleep 600")
-    yield host
-    host.run(f"docker rm -f kept; docker rmi -f {IMAGE}; printf %s '{before}' > {CONFIG}; systemctl restart docker")
+    with image_in_docker(host, IMAGE):
+        host.check_output(f"docker run --detach --name kept {IMAGE} /bin/sleep 600")
+        yield host
+    host.check_output(f"printf %s '{before}' > {CONFIG}; systemctl restart docker")
 
 
 def test_service(on: On, compute: str) -> None:
@@ -54,13 +65,10 @@ def test_a_container_starts(on: On, compute: str, image: str) -> None:
 
 def test_a_container_has_all_gpus_however_it_asks_for_them(on: On) -> None:
     host = on("gpu-st-p5-1")
-    host.check_output(f"curl -sf http://mirror/sandbox/busybox.tar | docker import - {IMAGE}")
-    try:
+    with image_in_docker(host, IMAGE):
         for ask in ("--gpus all", "--device nvidia.com/gpu=all"):
             found = host.check_output(f"docker run --rm {ask} {IMAGE} /bin/ls /dev").split()
             assert {"nvidiactl", *(f"nvidia{number}" for number in range(8))} <= set(found), ask
-    finally:
-        host.check_output(f"docker rmi -f {IMAGE}")
 
 
 def test_data_and_configuration(on: On, compute: str) -> None:
@@ -76,50 +84,55 @@ def test_nobody_was_put_into_the_group(on: On, compute: str) -> None:
     assert on(compute).check_output("getent group docker").endswith(":")
 
 
-def test_head_and_login_nodes_have_none(on: On, nodes: dict[str, dict[str, Any]]) -> None:
+def test_head_and_login_nodes_have_none(on: On, nodes: Nodes) -> None:
     for name, node in nodes.items():
         if node["type"] != "Compute":
             assert not on(name).exists("dockerd"), name
 
 
+@pytest.mark.long
+def test_users_of_a_login_node_build_there_what_jobs_run(on: On, play: Play, tmp_path: Path) -> None:
+    (tmp_path / "groups.yml").write_text("pcluster_login: {}\n")
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/pcluster_login.yml").write_text("docker_enabled: true\ndocker_users: [alice]\n")
+    with docker_on_login(on("login"), play, "--inventory", str(tmp_path)) as login, image_in_docker(login, IMAGE):
+        refused = as_user(login, "bob", f"docker run --rm {IMAGE} /bin/true")
+        assert (refused.rc != 0, "permission denied" in refused.stderr) == (True, True), refused.stderr
+        try:
+            build = (
+                f"docker run --name kept {IMAGE} /bin/sh -c 'echo built > /made' && docker commit kept sandbox/made:1"
+            )
+            for line in (build, "enroot import --output made.sqsh dockerd://sandbox/made:1"):
+                done = as_user(login, "alice", line, timeout=120)
+                assert done.rc == 0, done.stdout + done.stderr
+            done = as_user(login, "alice", "srun --partition cpu --container-image=$HOME/made.sqsh cat /made")
+            assert (done.rc, done.stdout) == (0, "built\n"), done.stderr
+        finally:
+            login.run("docker rmi --force sandbox/made:1; gpasswd --delete alice docker; rm ~alice/made.sqsh")
+    assert not on("head").exists("dockerd")
+
+
 def test_what_a_person_wrote_stays_and_so_does_a_running_container(node_with_container: Host, play: Play) -> None:
     host = node_with_container
     host.check_output(f"""printf '{{"debug": true}}' > {CONFIG}""")
-    done = play("--tags", "docker", "--limit", "cpu-st-c5-1")
-    assert done.returncode == 0, done.stdout
+    ok(play("--tags", "docker", "--limit", "cpu-st-c5-1"))
     assert config(host) == {"debug": True, "live-restore": True}
     assert host.check_output("docker info --format '{{.Debug}}'") == "true"
     assert host.check_output("docker inspect --format '{{.State.Running}} {{.RestartCount}}' kept") == "true 0"
 
 
-def test_a_broken_file_is_named_in_one_line_and_left(node_with_container: Host, play: Play) -> None:
-    host = node_with_container
-    host.check_output(f"""printf '{{"debug": true,' > {CONFIG}""")
-    done = play("--tags", "docker", "--limit", "cpu-st-c5-1")
-    assert done.returncode != 0
-    assert f"{CONFIG} is no valid JSON (line 1, column 16: " in done.stdout
-    assert host.file(CONFIG).content_string == '{"debug": true,'
-    assert host.check_output("docker inspect --format '{{.State.Running}}' kept") == "true"
-
-
+@pytest.mark.long
 def test_what_the_unit_of_amazon_linux_sets_too_is_refused_before_anything_is_written(on: On, play: Play) -> None:
     host = on("el-cpu-st-c5-1")
     before = host.file(CONFIG).content_string
     limits = {"memlock": {"Name": "memlock", "Soft": -1, "Hard": -1}}
     asked = {"docker_daemon_config": {"live-restore": True, "default-ulimits": limits}}
-    done = play("--tags", "docker", "--limit", "el-cpu-st-c5-1", "-e", json.dumps(asked))
-    assert done.returncode != 0
-    said = " ".join(done.stdout.split())
-    assert "default-ulimits: (from flag: [nofile=1024:4096], from file: " in said
-    assert "its flags are in docker.service and /etc/sysconfig/docker; correct docker_daemon_config" in said
+    done = failed(play("--tags", "docker", "--limit", "el-cpu-st-c5-1", *variables(**asked)))
+    text = said(done)
+    assert "default-ulimits: (from flag: [nofile=1024:4096], from file: " in text
+    assert "its flags are in docker.service and /etc/sysconfig/docker; correct docker_daemon_config" in text
     assert host.file(CONFIG).content_string == before
     assert host.service("docker").is_running
-
-
-def test_data_on_shared_storage_is_refused(on: On, play: Play) -> None:
-    done = play("--check", "--tags", "docker", "--limit", "cpu-st-c5-1", "-e", "docker_data_root=/fsx/docker")
-    assert done.returncode != 0
-    assert "docker_data_root is /fsx/docker, on lustre (mounted at /fsx)" in done.stdout
 
 
 @pytest.mark.long
@@ -131,7 +144,6 @@ def test_an_interrupted_installation_is_finished(on: On, play: Play, package: st
         f"cd /tmp && apt-get download -q {package} && dpkg --unpack {package}_*.deb && rm {package}_*.deb"
     )
     assert not host.package(package).is_installed
-    done = play("--tags", "docker", "--limit", "cpu-st-c5-1")
-    assert done.returncode == 0, done.stdout
+    ok(play("--tags", "docker", "--limit", "cpu-st-c5-1"))
     assert host.package(package).is_installed
     assert host.service("docker").systemd_properties["MainPID"] == before

@@ -5,15 +5,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from testinfra.host import Host
 
-On = Callable[[str], Host]
-Play = Callable[..., subprocess.CompletedProcess[str]]
+from .helpers import Nodes, On, Play, failed, image_in_docker, ok, said
+
 NODE = "gpu-st-p5-1"
 CONFIG = "/etc/docker/daemon.json"
 IMAGE = "sandbox/gpu:1"
@@ -32,15 +31,9 @@ def config(host: Host) -> Any:
 
 
 @pytest.fixture
-def gpu(on: On) -> Host:
-    return on(NODE)
-
-
-@pytest.fixture
 def image(gpu: Host) -> Iterator[str]:
-    gpu.check_output(f"curl -sf http://mirror/sandbox/busybox.tar | docker import - {IMAGE}")
-    yield IMAGE
-    gpu.run(f"docker rm -f kept; docker rmi -f {IMAGE}")
+    with image_in_docker(gpu, IMAGE):
+        yield IMAGE
 
 
 def versions(host: Host) -> set[str]:
@@ -56,7 +49,7 @@ def test_its_packages_have_one_version_and_are_held(gpu: Host) -> None:
     assert set(NAMES) <= set(gpu.check_output("apt-mark showhold").split())
 
 
-def test_nodes_without_a_gpu_have_none(on: On, nodes: dict[str, dict[str, Any]]) -> None:
+def test_nodes_without_a_gpu_have_none(on: On, nodes: Nodes) -> None:
     for name, node in nodes.items():
         if not node.get("gpus"):
             assert not on(name).exists("nvidia-ctk"), name
@@ -99,16 +92,11 @@ def test_docker_knows_the_runtime_and_kept_its_own_settings(gpu: Host) -> None:
 def test_a_second_run_changes_nothing_and_stops_no_container(gpu: Host, image: str, play: Play) -> None:
     gpu.check_output(f"docker run --detach --name kept {image} /bin/sleep 600")
     before = gpu.service("docker").systemd_properties["MainPID"]
-    done = play("--tags", "docker,nvidia_container_toolkit", "--limit", NODE)
-    assert done.returncode == 0, done.stdout
+    done = ok(play("--tags", "docker,nvidia_container_toolkit", "--limit", NODE))
     assert "1 node, 0 changed, 0 failed" in done.stdout
+    assert "NVIDIA Container Toolkit 1.19.1, 8 CDI devices" in done.stdout
     assert gpu.service("docker").systemd_properties["MainPID"] == before
     assert gpu.check_output("docker inspect --format '{{.State.Running}} {{.RestartCount}}' kept") == "true 0"
-
-
-def test_the_report_says_what_the_node_ended_up_with(play: Play) -> None:
-    done = play("--check", *TAGS)
-    assert "NVIDIA Container Toolkit 1.19.1, 8 CDI devices" in done.stdout, done.stdout
 
 
 def test_the_runtime_comes_back_and_nobody_elses_key_goes(gpu: Host, play: Play) -> None:
@@ -116,8 +104,7 @@ def test_the_runtime_comes_back_and_nobody_elses_key_goes(gpu: Host, play: Play)
     features = {"containerd-snapshotter": False}
     gpu.check_output(f"printf '%s' '{json.dumps({'debug': True, 'features': features})}' > {CONFIG}")
     try:
-        done = play(*TAGS)
-        assert done.returncode == 0, done.stdout
+        ok(play(*TAGS))
         assert config(gpu)["debug"] is True
         assert config(gpu)["features"] == {**features, "cdi": True}
         assert "nvidia" in json.loads(gpu.check_output("docker info --format '{{json .Runtimes}}'"))
@@ -129,8 +116,7 @@ def test_the_runtime_comes_back_and_nobody_elses_key_goes(gpu: Host, play: Play)
 def test_cdi_files_that_were_removed_come_back(gpu: Host, play: Play) -> None:
     gpu.check_output("rm -rf /var/run/cdi /etc/cdi")
     assert not devices(gpu)
-    done = play(*TAGS)
-    assert done.returncode == 0, done.stdout
+    ok(play(*TAGS))
     assert len(devices(gpu)) == 17
 
 
@@ -138,12 +124,11 @@ def test_cdi_files_that_were_removed_come_back(gpu: Host, play: Play) -> None:
 def test_a_node_whose_driver_is_gone_fails_in_one_line(gpu: Host, play: Play) -> None:
     gpu.check_output("mv /usr/bin/nvidia-smi /usr/bin/nvidia-smi.away; rm -rf /var/run/cdi")
     try:
-        done = play(*TAGS)
-        assert done.returncode != 0
+        done = failed(play(*TAGS))
         assert "'nvidia-ctk cdi list' offers no GPU, but this node has 8" in done.stdout
     finally:
         gpu.check_output("mv /usr/bin/nvidia-smi.away /usr/bin/nvidia-smi; systemctl reset-failed 'nvidia-cdi*'")
-        assert play(*TAGS).returncode == 0
+        ok(play(*TAGS))
 
 
 @pytest.mark.long
@@ -151,14 +136,14 @@ def test_a_killed_installation_is_finished_and_a_version_that_is_asked_for_comes
     newer, pinned = "1.20.0", next(iter(versions(gpu))).rpartition("-")[0]
     gpu.check_output("dpkg --remove --force-depends --force-remove-essential nvidia-container-toolkit")
     gpu.check_output("apt-mark unhold nvidia-container-toolkit-base")
-    assert play(*TAGS).returncode == 0
+    ok(play(*TAGS))
     assert versions(gpu) == {f"{pinned}-1"}
-    assert play(*TAGS, "-e", f"nvidia_container_toolkit_version={newer}").returncode == 0
+    ok(play(*TAGS, "-e", f"nvidia_container_toolkit_version={newer}"))
     assert versions(gpu) == {f"{newer}-1"}
     # What is there stays, until another version is asked for.
-    assert play(*TAGS).returncode == 0
+    ok(play(*TAGS))
     assert versions(gpu) == {f"{newer}-1"}
-    assert play(*TAGS, "-e", f"nvidia_container_toolkit_version={pinned}").returncode == 0
+    ok(play(*TAGS, "-e", f"nvidia_container_toolkit_version={pinned}"))
     assert versions(gpu) == {f"{pinned}-1"}
     assert set(NAMES) <= set(gpu.check_output("apt-mark showhold").split())
     for unit in UNITS:
@@ -170,13 +155,12 @@ def test_a_toolkit_with_a_known_flaw_is_replaced_or_told(gpu: Host, play: Play) 
     """An essential costs the node where it fails; an old toolkit that works does not."""
     flaw = "NVIDIA Container Toolkit 1.18.2, 8 CDI devices; it has CVE-2026-24260, which 1.19.1 mends"
     asked = play(*TAGS, "-e", "nvidia_container_toolkit_version=1.18.2")
-    assert flaw in " ".join(asked.stdout.split())
-    kept = play(*TAGS, "-e", "nvidia_container_toolkit_base_url=http://none.example")
-    assert kept.returncode == 0, kept.stdout
-    said = " ".join(kept.stdout.split())
-    assert "its packages could not be replaced: url: apt-get cannot use nvidia-container-toolkit: " in said
-    assert flaw in said
-    assert play(*TAGS).returncode == 0
+    assert flaw in said(asked)
+    kept = ok(play(*TAGS, "-e", "nvidia_container_toolkit_base_url=http://none.example"))
+    text = said(kept)
+    assert "its packages could not be replaced: url: apt-get cannot use nvidia-container-toolkit: " in text
+    assert flaw in text
+    ok(play(*TAGS))
     assert versions(gpu) == {"1.19.1-1"}
 
 
@@ -194,7 +178,7 @@ def test_dnf_installs_and_holds_it_too(on: On, play: Play) -> None:
     files = "/etc/dnf/dnf.conf /etc/docker/daemon.json"
     host.check_output(f"tar cf /root/before.tar -C / {files.replace(' /', ' ').lstrip('/')}")
     try:
-        assert play(*arguments).returncode == 0
+        ok(play(*arguments))
         assert host.check_output(f"rpm -q --qf '%{{VERSION}}\\n' {' '.join(NAMES)}").split() == ["1.19.1"] * 4
         assert set(NAMES) <= set(host.check_output("grep ^excludepkgs= /etc/dnf/dnf.conf").partition("=")[2].split())
         assert "1 node, 0 changed" in play(*arguments).stdout
