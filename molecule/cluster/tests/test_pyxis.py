@@ -7,17 +7,27 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from testinfra.host import Host
 
-On = Callable[[str], Host]
-Play = Callable[..., subprocess.CompletedProcess[str]]
-Command = Callable[..., list[str]]
+from .helpers import (
+    Command,
+    Nodes,
+    On,
+    Play,
+    as_user,
+    ended,
+    failed,
+    image_of_busybox,
+    ok,
+    process,
+    said,
+    until,
+    variables,
+)
 
 ENTRY = "/opt/slurm/etc/plugstack.conf.d/pyxis.conf"
 STORE = "/opt/slurm/pyxis"
@@ -27,24 +37,13 @@ USERS = ("alice", "bob")
 INSIDE = "NAME=in-the-container"
 MISFIT = "/tmp/test-pyxis-misfit"
 SHOW = f"--container-image={IMAGE} cat /etc/os-release"
-ONE = ("--tags", "pyxis", "--limit", "head,login,cpu-st-c5-1,gpu-st-p5-1")
-
-
-def as_user(host: Host, user: str, line: str, timeout: int = 60) -> Any:
-    return host.run(f"timeout {timeout} su - {user} -c %s", line)
+ONLY = ("--tags", "pyxis", "--limit", "head,login,cpu-st-c5-1,gpu-st-p5-1")
 
 
 def plugin(host: Host) -> str:
     """What the entry loads."""
     (line,) = [line for line in host.file(ENTRY).content_string.splitlines() if line.startswith("required ")]
     return line.split()[1]
-
-
-def wait(what: str, done: Callable[[], Any], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, f"{what}: not within {seconds:.0f} s"
-        time.sleep(0.2)
 
 
 @pytest.fixture(scope="module")
@@ -55,22 +54,15 @@ def builder(on: On) -> Host:
 @pytest.fixture(scope="module")
 def image(builder: Host) -> Iterator[str]:
     """An image that says what it is."""
-    builder.check_output(
-        "d=$(mktemp -d) && curl -sf http://mirror/sandbox/busybox.tar | tar x -C $d && cd $d "
-        f"&& mkdir -p etc tmp proc sys dev run && chmod 1777 tmp && echo {INSIDE} > etc/os-release "
-        f"&& mksquashfs . {IMAGE} -noappend -quiet && chmod 644 {IMAGE} && rm -r $d"
-    )
+    image_of_busybox(builder, IMAGE, f"echo {INSIDE} > etc/os-release")
     yield IMAGE
     builder.run(f"rm -f {IMAGE}")
 
 
 @pytest.fixture
-def mended(builder: Host, play: Play) -> Iterator[None]:
-    """Whatever a test did to Slurm's plugstack, the next run puts it right."""
+def as_before(as_before: None, builder: Host) -> Iterator[None]:
     yield
     builder.run(f"rm -rf {MISFIT}")
-    done = play(*ONE)
-    assert done.returncode == 0, done.stdout
 
 
 def misfit(builder: Host) -> str:
@@ -94,7 +86,7 @@ def test_every_node_has_the_option_as_an_ordinary_user(on: On, node: str) -> Non
     assert done.stderr == ""
 
 
-def test_the_head_node_alone_has_built_it(on: On, nodes: dict[str, dict[str, Any]]) -> None:
+def test_the_head_node_alone_has_built_it(on: On, nodes: Nodes) -> None:
     for name, one in nodes.items():
         host = on(name)
         assert host.file(SOURCE).exists == (one["type"] == "HeadNode"), name
@@ -113,7 +105,7 @@ def test_nothing_else_is_in_plugstack_conf_d(on: On) -> None:
 
 def test_slurmd_finds_scontrol(on: On, compute: str) -> None:
     host = on(compute)
-    pid = host.check_output("systemctl show --value --property=MainPID slurmd")
+    pid = process(host, "slurmd")
     path = host.check_output(f"tr '\\0' '\\n' < /proc/{pid}/environ | sed -n s/^PATH=//p")
     assert host.check_output(f"PATH={path} command -v scontrol") == "/opt/slurm/bin/scontrol"
 
@@ -148,12 +140,14 @@ def test_sbatch(on: On, image: str) -> None:
     script = f"#!/bin/sh\n#SBATCH --output=test-pyxis.out --container-image={image}\ncat /etc/os-release\n"
     host = on("login")
     try:
-        done = as_user(
-            host, "alice", f"printf %b {script!r} > test-pyxis.sh && sbatch --wait test-pyxis.sh; cat test-pyxis.out"
-        )
-        assert INSIDE in done.stdout, done.stdout + done.stderr
-        done = as_user(host, "alice", f"sbatch --wait --output=test-pyxis.out --wrap 'srun {SHOW}'; cat test-pyxis.out")
-        assert INSIDE in done.stdout, done.stdout + done.stderr
+        host.check_output(f"printf %b {script!r} > /home/alice/test-pyxis.sh")
+        for submit in (
+            "sbatch --parsable test-pyxis.sh",
+            f"sbatch --parsable --output=test-pyxis.out --wrap 'srun {SHOW}'",
+        ):
+            done = as_user(host, "alice", submit)
+            assert ended(host, done.stdout) == 0, done.stdout + done.stderr
+            assert INSIDE in host.check_output("cat /home/alice/test-pyxis.out && rm /home/alice/test-pyxis.out")
     finally:
         host.run("rm -f /home/alice/test-pyxis.*")
 
@@ -185,11 +179,10 @@ def looks(on: On, image: str, option: str = "") -> list[str]:
     folder = "/home/alice/test-pyxis-look"
     script = LOOK.format(folder=folder, image=image, option=option, step=STEP)
     try:
-        submit = "cat > test-pyxis.sh && sbatch --wait --nodelist=cpu-st-c5-1 --output=test-pyxis.out test-pyxis.sh"
-        done = on("login").run(
-            f"printf %s | timeout 60 su - alice -c '{submit}'; cat /home/alice/test-pyxis.out", script
-        )
-        return str(done.stdout).splitlines()[1:]  # after what sbatch says
+        submit = "cat > test-pyxis.sh && sbatch --parsable --nodelist=cpu-st-c5-1 --output=test-pyxis.out test-pyxis.sh"
+        job = on("login").check_output(f"printf %s | su - alice -c '{submit}'", script)
+        ended(on("login"), job)
+        return str(on("login").check_output("cat /home/alice/test-pyxis.out")).splitlines()
     finally:
         on("login").run(f"rm -rf {folder} /home/alice/test-pyxis.*")
         on("cpu-st-c5-1").run("su - alice -c 'enroot list | grep ^pyxis_ | xargs --no-run-if-empty enroot remove -f'")
@@ -203,30 +196,28 @@ def test_an_image_is_unpacked_on_the_node_before_it_starts(on: On, image: str) -
 def test_an_image_is_mounted_where_that_is_asked_for(on: On, image: str) -> None:
     assert sorted(looks(on, image)) == [INSIDE, "mounted: 1", "unpacked: 0"]
     # What mounts it ends with the step.
-    wait("the end of squashfuse", lambda: on("cpu-st-c5-1").run("pgrep -u alice -x squashfuse").rc == 1, 10)
+    until(lambda: on("cpu-st-c5-1").run("pgrep -u alice -x squashfuse").rc == 1, 10, "the end of squashfuse")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("mounting")
 def test_a_named_container_is_unpacked_all_the_same(on: On, image: str) -> None:
     assert sorted(looks(on, image, "--container-name=kept")) == [INSIDE, "mounted: 0", "unpacked: 1"]
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("mended")
+@pytest.mark.usefixtures("as_before")
 def test_images_are_mounted_by_an_option_where_a_node_can(on: On, builder: Host, play: Play, image: str) -> None:
     mounting = ("-e", '{"pyxis_options": {"use_squashfuse": true}}')
-    done = play(*ONE, *mounting)
-    assert done.returncode == 0, done.stdout
+    done = ok(play(*ONLY, *mounting))
     assert builder.file(ENTRY).content_string.split()[-1] == "use_squashfuse=1"
     assert sorted(looks(on, image)) == [INSIDE, "mounted: 1", "unpacked: 0"]
-    assert ", 0 changed, 0 failed" in play(*ONE, *mounting).stdout
+    assert ", 0 changed, 0 failed" in play(*ONLY, *mounting).stdout
     # Amazon Linux has no squashfuse.
     before = on("el-head").check_output(f"ls -lR --full-time {STORE} {ENTRY}")
-    done = play("--tags", "pyxis", "--limit", "el-head", *mounting)
-    assert done.returncode != 0
-    assert (
-        "pyxis_options has use_squashfuse, and this node has no squashfuse, with which images are mounted"
-        in " ".join(done.stdout.split())
+    done = failed(play("--tags", "pyxis", "--limit", "el-head", *mounting))
+    assert "pyxis_options has use_squashfuse, and this node has no squashfuse, with which images are mounted" in said(
+        done
     )
     assert on("el-head").check_output(f"ls -lR --full-time {STORE} {ENTRY}") == before
 
@@ -244,9 +235,10 @@ def test_it_works_after_a_reboot(on: On, image: str) -> None:
         # What happens at every boot, in its order.
         host.check_output("systemd-tmpfiles --create && systemctl start slurmd")
         assert host.file("/run/pyxis").mode == 0o755
-    wait(
-        "idle",
+    until(
         lambda: "idle" in on("head").check_output("/opt/slurm/bin/sinfo --noheader --nodes=cpu-st-c5-1 --format=%T"),
+        60,
+        "idle",
     )
     done = as_user(on("login"), "alice", f"srun -N2 {SHOW}")
     assert done.stdout.splitlines() == [INSIDE] * 2, done.stderr
@@ -256,7 +248,7 @@ def test_it_works_after_a_reboot(on: On, image: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("mended")
+@pytest.mark.usefixtures("as_before")
 def test_one_that_slurm_does_not_load_any_more_is_withdrawn_and_built_anew(
     on: On, builder: Host, play: Play, image: str
 ) -> None:
@@ -267,19 +259,18 @@ def test_one_that_slurm_does_not_load_any_more_is_withdrawn_and_built_anew(
     assert not builder.file(ENTRY).exists
     told = builder.check_output("journalctl --no-pager --unit slurmctld --grep 'pyxis-check: ' --output cat --lines 1")
     assert f"{built} does not load in the Slurm that is installed" in told
-    wait("slurmctld", lambda: builder.run("/opt/slurm/bin/scontrol ping").rc == 0)
+    until(lambda: builder.run("/opt/slurm/bin/scontrol ping").rc == 0, 60, "slurmctld")
     done = as_user(on("login"), "alice", "srun -N2 hostname")
     assert done.rc == 0, done.stderr
     assert "unrecognized option '--container-image" in as_user(on("login"), "alice", f"srun {SHOW}").stderr
 
-    done = play(*ONE)
-    assert done.returncode == 0, done.stdout
+    done = ok(play(*ONLY))
     assert plugin(builder) == built
     done = as_user(on("login"), "alice", f"srun -N2 {SHOW}")
     assert done.stdout.splitlines() == [INSIDE] * 2, done.stderr
 
 
-@pytest.mark.usefixtures("mended")
+@pytest.mark.usefixtures("as_before")
 @pytest.mark.long
 def test_slurmctld_starts_whatever_happens_to_the_check(builder: Host) -> None:
     program = "/usr/local/libexec/pcluster-postboot/pyxis-check"
@@ -291,7 +282,7 @@ def test_slurmctld_starts_whatever_happens_to_the_check(builder: Host) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("mended")
+@pytest.mark.usefixtures("as_before")
 def test_a_build_that_was_killed_is_finished_by_the_next_run(
     on: On, builder: Host, play: Play, command: Command
 ) -> None:
@@ -304,7 +295,7 @@ def test_a_build_that_was_killed_is_finished_by_the_next_run(
     line = command("ansible-playbook", "pcluster.postboot.site", "--tags", "pyxis", "--limit", "head")
     try:
         with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
-            wait("make", lambda: builder.run("pgrep -x make").rc == 0)
+            until(lambda: builder.run("pgrep -x make").rc == 0, 60, "make")
             make = builder.check_output("pgrep -x make").split()[0]
             module = builder.check_output(f"ps -o ppid= -p {make}").strip()
             builder.check_output(f"kill -9 {module} {make}")
@@ -316,28 +307,23 @@ def test_a_build_that_was_killed_is_finished_by_the_next_run(
     assert builder.check_output(f"find {STORE} -name '*.so'") == ""
     done = as_user(on("login"), "alice", "srun hostname")
     assert done.rc == 0, done.stderr
-    done = play(*ONE)
-    assert done.returncode == 0, done.stdout
+    done = ok(play(*ONLY))
     assert plugin(builder) == built
     assert builder.check_output(f"ls -A {STORE}").split() == [built.split("/")[-2]]
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("mended")
+@pytest.mark.usefixtures("as_before")
 def test_a_stray_file_is_named(builder: Host, play: Play) -> None:
     stray = "/opt/slurm/etc/plugstack.conf.d/notes.conf"
     try:
         builder.check_output(f"echo '# nothing' > {stray}")
-        done = play(*ONE)
-        assert done.returncode == 0, done.stdout
-        assert f"{stray} is not of this collection, and Slurm reads it for every job" in " ".join(
-            (done.stdout + done.stderr).split()
-        )
-        done = play(*ONE, "-e", '{"pyxis_plugstack_others": ["notes.*"]}')
+        done = ok(play(*ONLY))
+        assert f"{stray} is not of this collection, and Slurm reads it for every job" in said(done)
+        done = play(*ONLY, "-e", '{"pyxis_plugstack_others": ["notes.*"]}')
         assert stray not in done.stdout + done.stderr
         builder.check_output(f"chmod 600 {stray}")
-        done = play(*ONE)
-        assert done.returncode != 0
+        done = failed(play(*ONLY))
         assert (
             f"{stray} is included by /opt/slurm/etc/plugstack.conf, and no job starts while it is there" in done.stdout
         )
@@ -346,88 +332,80 @@ def test_a_stray_file_is_named(builder: Host, play: Play) -> None:
         builder.run(f"rm -f {stray}")
 
 
-@pytest.mark.usefixtures("mended")
+@pytest.mark.usefixtures("as_before")
 @pytest.mark.long
 def test_slurmd_is_not_restarted_under_a_job(on: On, builder: Host, play: Play) -> None:
     host = on("cpu-st-c5-1")
-    before = host.check_output("systemctl show --value --property=MainPID slurmd")
-    controller = builder.check_output("systemctl show --value --property=MainPID slurmctld")
+    before = process(host, "slurmd")
+    controller = process(builder, "slurmctld")
     job = as_user(
         on("login"), "alice", "sbatch --parsable --output=/dev/null --nodelist=cpu-st-c5-1 --wrap 'sleep 600'"
     ).stdout.strip()
     try:
-        wait(
-            "the job",
+        until(
             lambda: builder.check_output(f"/opt/slurm/bin/squeue --noheader --job {job} --format=%T") == "RUNNING",
+            60,
+            "the job",
         )
-        done = play(*ONE, "-e", '{"pyxis_options": {"container_scope": "job"}}')
-        assert done.returncode == 0, done.stdout
-        assert f"slurmd.service was not restarted: it is in use ({job})" in " ".join(
-            (done.stdout + done.stderr).split()
-        )
+        done = ok(play(*ONLY, "-e", '{"pyxis_options": {"container_scope": "job"}}'))
+        assert f"slurmd.service was not restarted: it is in use ({job})" in said(done)
         assert "restart of slurmd.service pending" in done.stdout
-        assert host.check_output("systemctl show --value --property=MainPID slurmd") == before
+        assert process(host, "slurmd") == before
         assert builder.check_output(f"/opt/slurm/bin/squeue --noheader --job {job} --format=%T") == "RUNNING"
         # The plugstack changed, and the controller was told without a restart.
         assert "container_scope=job" in builder.file(ENTRY).content_string
-        assert builder.check_output("systemctl show --value --property=MainPID slurmctld") == controller
+        assert process(builder, "slurmctld") == controller
     finally:
         builder.run(f"/opt/slurm/bin/scancel {job}")
-    wait("the job's end", lambda: not builder.check_output("/opt/slurm/bin/squeue --noheader"))
-    done = play(*ONE, "-e", '{"pyxis_options": {"container_scope": "job"}}')
-    assert done.returncode == 0, done.stdout
-    assert host.check_output("systemctl show --value --property=MainPID slurmd") != before
+    until(lambda: not builder.check_output("/opt/slurm/bin/squeue --noheader"), 60, "the job's end")
+    done = ok(play(*ONLY, "-e", '{"pyxis_options": {"container_scope": "job"}}'))
+    assert process(host, "slurmd") != before
 
 
-@pytest.mark.usefixtures("mended")
+@pytest.mark.usefixtures("as_before")
 @pytest.mark.long
 def test_a_node_before_its_head_node_goes_on(builder: Host, play: Play) -> None:
     builder.check_output(f"mv {ENTRY} {STORE}/aside.conf")
     try:
-        done = play("--tags", "pyxis", "--limit", "cpu-st-c5-1")
-        assert done.returncode == 0, done.stdout
-        assert f"{ENTRY} is not there yet: jobs run here, but none in a container" in " ".join(
-            (done.stdout + done.stderr).split()
-        )
+        done = ok(play("--tags", "pyxis", "--limit", "cpu-st-c5-1"))
+        assert f"{ENTRY} is not there yet: jobs run here, but none in a container" in said(done)
         assert "no Pyxis yet: the head node has to provide it" in done.stdout
     finally:
         builder.run(f"rm -f {STORE}/aside.conf")
 
 
-@pytest.mark.usefixtures("mended")
+@pytest.mark.usefixtures("as_before")
 @pytest.mark.long
 def test_the_image_s_own_is_kept(builder: Host, play: Play) -> None:
-    """As on the official AMI: its plugin fits, and nothing is built; then it does not fit, and one is built."""
+    """The official AMI has a plugin: while that fits, nothing is built; once it does not fit, a plugin is built."""
     shipped, built = "/usr/local/lib/slurm/spank_pyxis.so", plugin(builder)
     slurm = builder.check_output("/opt/slurm/bin/srun --version").split()[-1]
     try:
         builder.check_output(
             f"mkdir -p /usr/local/lib/slurm && cp {built} {shipped} && rm -r {built.rpartition('/')[0]}"
         )
-        done = play("--tags", "pyxis", "--limit", "head", "-e", '{"pyxis_sha256": {"noarch": ""}}')
-        assert done.returncode == 0, done.stdout
+        done = ok(play("--tags", "pyxis", "--limit", "head", "-e", '{"pyxis_sha256": {"noarch": ""}}'))
         assert re.search(rf"-ami-[0-9a-f]{{8}}-slurm{slurm}/spank_pyxis\.so$", plugin(builder))
         assert "the AMI's own" in done.stdout
         builder.check_output(f"cp {misfit(builder)} {shipped}")
-        done = play("--tags", "pyxis", "--limit", "head", "-e", '{"pyxis_prune": true}')
-        assert done.returncode == 0, done.stdout
+        done = ok(play("--tags", "pyxis", "--limit", "head", "-e", '{"pyxis_prune": true}'))
         assert plugin(builder) == built
         assert builder.check_output(f"ls -A {STORE}").split() == [built.split("/")[-2]]
     finally:
         builder.run("rm -rf /usr/local/lib/slurm")
 
 
+@pytest.mark.long
 def test_an_image_build_without_slurm_has_nothing_to_do(play: Play) -> None:
     facts = {"image_build": True, "slurm": {"prefix": None, "version": None}}
-    done = play("--tags", "pyxis", "--limit", "cpu-st-c5-1", "-e", json.dumps({"common_node_overrides": facts}))
-    assert done.returncode == 0, done.stdout
+    done = ok(play("--tags", "pyxis", "--limit", "cpu-st-c5-1", *variables(common_node_overrides=facts)))
     assert "skipped on cpu-st-c5-1: pyxis" in done.stdout
 
 
 def test_an_image_build_with_slurm_builds_and_configures_nothing(builder: Host, play: Play) -> None:
     """On the head node, which has a systemd; the fact says that there is none."""
     facts = {"image_build": True, "node_type": None}
-    done = play("--tags", "pyxis", "--limit", "head", "-e", json.dumps({"common_node_overrides": facts}))
-    assert done.returncode == 0, done.stdout
+    done = ok(play("--tags", "pyxis,nccl", "--limit", "head", *variables(common_node_overrides=facts)))
+    assert "skipped on head: nccl" in done.stdout
     assert "Look for a Pyxis that Slurm loads" in done.stdout
     assert "configure |" not in done.stdout
