@@ -6,15 +6,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-from testinfra.host import Host
 
-On = Callable[[str], Host]
-Play = Callable[..., subprocess.CompletedProcess[str]]
+from .helpers import On, Play, as_user, ended, failed, image_of_busybox, ok, said, variables
 
 KIND = f"cuda13-{os.uname().machine}"
 HOME = f"/fsx/nccl/current-{KIND}"
@@ -25,7 +21,7 @@ WITH = ["head", "login", GPU, "el-head"]
 WITHOUT = ["cpu-st-c5-1", "el-cpu-st-c5-1"]
 IMAGE = "/fsx/containers/test-nccl.sqsh"
 CUDA = "/usr/local/test-cuda"
-ONE = ("--tags", "nccl", "--limit", f"head,login,{GPU}")
+ONLY = ("--tags", "nccl", "--limit", f"head,login,{GPU}")
 MPI = "/fsx/test-openmpi"
 # Each rank tells all others one number, over MPI.
 RANKS = """#include <mpi.h>
@@ -53,14 +49,6 @@ print(found.value, told(b"LD_LIBRARY_PATH"), before, told(b"NCCL_SOCKET_IFNAME")
 """
 
 
-def as_user(host: Host, user: str, line: str, timeout: int = 60) -> Any:
-    return host.run(f"timeout {timeout} su - {user} -c %s", line)
-
-
-def said(done: subprocess.CompletedProcess[str]) -> str:
-    return " ".join((done.stdout + done.stderr).split())
-
-
 @pytest.fixture(scope="module")
 def probe(on: On) -> Iterator[str]:
     path = "/home/alice/test-nccl.py"
@@ -72,11 +60,7 @@ def probe(on: On) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def image(on: On) -> Iterator[str]:
     """An image that has an LD_LIBRARY_PATH of its own."""
-    on("head").check_output(
-        "d=$(mktemp -d) && curl -sf http://mirror/sandbox/busybox.tar | tar x -C $d && cd $d "
-        "&& mkdir -p etc tmp proc sys dev run && chmod 1777 tmp && echo LD_LIBRARY_PATH=/image/lib > etc/environment "
-        f"&& mksquashfs . {IMAGE} -noappend -quiet && chmod 644 {IMAGE} && rm -r $d"
-    )
+    image_of_busybox(on("head"), IMAGE, "echo LD_LIBRARY_PATH=/image/lib > etc/environment")
     yield IMAGE
     on("head").run(f"rm -f {IMAGE}")
 
@@ -96,14 +80,6 @@ def over_mpi(on: On) -> Iterator[str]:
         f"srun --mpi=pmix -w {GPU},cpu-st-c5-1 --nodes=2 --ntasks-per-node=2 --overcommit {MPI}/ranks"
     )
     on("head").run(f"rm -rf {MPI}")
-
-
-@pytest.fixture
-def mended(play: Play) -> Iterator[None]:
-    """Whatever a test did, the next run puts it right."""
-    yield
-    done = play(*ONE)
-    assert done.returncode == 0, done.stdout
 
 
 # What there is
@@ -152,12 +128,22 @@ def test_a_step_of_a_login_shell(on: On, probe: str) -> None:
     assert done.stdout.split()[1:] == [f"{HOME}/lib", "^docker,lo,veth", "^docker,lo,veth"], done.stderr
 
 
+def test_a_shell_knows_the_version_and_no_container_is_told(on: On, image: str) -> None:
+    """As people look it up; an image without the variable may have another NCCL."""
+    version = on("head").file("/fsx/nccl/.nccl_version").content_string.strip()
+    line = "source /etc/profile.d/nccl-shared.sh && echo $NCCL_VERSION"
+    assert as_user(on("login"), "alice", f"srun --partition=gpu --nodes=1 bash -c '{line}'").stdout.strip() == version
+    told = as_user(on("login"), "alice", f"srun --partition=gpu --container-image={image} sh -c 'echo =$NCCL_VERSION='")
+    assert told.stdout.strip() == "==", told.stderr
+
+
 def test_a_step_that_no_login_shell_has_submitted(on: On, probe: str) -> None:
     host = on("head")
     line = f"runuser -u alice -- env -i /opt/slurm/bin/srun -w {GPU}"
     assert host.check_output(f"{line} {probe}").split()[1:] == ["unset", "unset", "^docker,lo,veth"]
-    batch = f"runuser -u alice -- env -i PATH=/usr/bin:/bin /opt/slurm/bin/sbatch --wait -w {GPU}"
-    host.check_output(f"{batch} --output=/home/alice/test-nccl.out --wrap '/opt/slurm/bin/srun {probe}'")
+    batch = f"runuser -u alice -- env -i PATH=/usr/bin:/bin /opt/slurm/bin/sbatch --parsable -w {GPU}"
+    job = host.check_output(f"{batch} --output=/home/alice/test-nccl.out --wrap '/opt/slurm/bin/srun {probe}'")
+    assert ended(host, job) == 0
     found = host.file("/home/alice/test-nccl.out").content_string.split()
     assert found[1:] == ["unset", "unset", "^docker,lo,veth"]
 
@@ -206,7 +192,7 @@ def test_without_its_setting_it_would_hang(on: On, over_mpi: str) -> None:
 # What goes wrong
 
 
-@pytest.mark.usefixtures("mended")
+@pytest.mark.usefixtures("as_before")
 @pytest.mark.long
 def test_what_a_person_has_written_stays_and_a_lost_cache_is_made_anew(on: On, play: Play) -> None:
     host = on(GPU)
@@ -214,8 +200,7 @@ def test_what_a_person_has_written_stays_and_a_lost_cache_is_made_anew(on: On, p
     host.check_output(f"mv {LINKER} /tmp/linker && ldconfig -X && mv /tmp/linker {LINKER}")
     assert host.run("env -i /usr/bin/python3 -I -c %s", PROBE).rc != 0
     try:
-        done = play("--tags", "nccl", "--limit", GPU)
-        assert done.returncode == 0, done.stdout
+        ok(play("--tags", "nccl", "--limit", GPU))
         names = [line.split("=")[0] for line in host.file("/etc/nccl.conf").content_string.splitlines() if "=" in line]
         assert sorted(names) == ["NCCL_DEBUG", "NCCL_SOCKET_IFNAME"]
         assert host.run("env -i /usr/bin/python3 -I -c %s", PROBE).rc == 0
@@ -224,12 +209,11 @@ def test_what_a_person_has_written_stays_and_a_lost_cache_is_made_anew(on: On, p
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("mended")
+@pytest.mark.usefixtures("as_before")
 def test_a_node_to_which_nobody_publishes_says_so_in_one_line(on: On, play: Play) -> None:
-    done = play("--tags", "nccl", "--limit", GPU, "-e", json.dumps({"nccl_dir": "/fsx/test-nccl", "nccl_wait": 10}))
-    assert done.returncode != 0
+    done = failed(play("--tags", "nccl", "--limit", GPU, *variables(nccl_dir="/fsx/test-nccl", nccl_wait=10)))
     assert (
-        "is not in /fsx/test-nccl yet, and 10 s were waited for it; needed is that the head node publishes it: run the "
+        "is not in /fsx/test-nccl yet, and 10 s passed without it; needed is that the head node publishes it: run the "
         "playbook there, with the same variables"
     ) in said(done)
     # What it has still works.
@@ -251,21 +235,18 @@ def test_from_source(on: On, play: Play) -> None:
         head.check_output(f"mkdir -p {CUDA}/bin")
         for path in compilers:
             head.check_output(f"printf '#!/bin/sh\\necho error: no luck; exit 3\\n' > {path} && chmod +x {path}")
-        done = play(*ONE, "-e", given)
-        assert done.returncode != 0
+        done = failed(play(*ONLY, "-e", given))
         assert "error: no luck; its log is /fsx/nccl/logs/" in said(done)
         assert "and the node that builds has failed in this run" in said(done)  # for which the others did not wait
         assert head.check_output(f"readlink {HOME}") == before
         for path in compilers:
             head.check_output(f"printf '#!/bin/sh\\necho compiler 1.0\\n' > {path}")
-        done = play(*ONE, "-e", given)
-        assert done.returncode == 0, done.stdout
+        done = ok(play(*ONLY, "-e", given))
         assert head.check_output(f"readlink {HOME}").startswith(f"{pins['version']}-cuda13-")
         assert on(GPU).check_output("env -i /usr/bin/python3 -I -c %s", PROBE.replace("nccl.ncclGetU", "#")).split()
         # Another cluster, whose CUDA differs, has a link of its own, and switches nobody else's.
         second = {"nccl_cuda": 12, "common_node_overrides": {"cluster": "second"}}
-        done = play("--tags", "nccl", "--limit", "head", "-e", given, "-e", json.dumps(second))
-        assert done.returncode == 0, done.stdout
+        done = ok(play("--tags", "nccl", "--limit", "head", "-e", given, *variables(**second)))
         assert "current is cluster main's, " in done.stdout
         other = HOME.replace("cuda13", "cuda12")
         assert "-cuda12-" in head.check_output(f"readlink {other}")
@@ -278,14 +259,6 @@ def test_from_source(on: On, play: Play) -> None:
         assert "needed is one nccl_version for all nodes of the cluster" in said(done)
     finally:
         head.run(f"rm -rf {CUDA} {' '.join(compilers)}")
-    done = play(*ONE)
-    assert done.returncode == 0, done.stdout
+    done = ok(play(*ONLY))
     assert head.check_output(f"readlink {HOME}") == before
     head.check_output(f"rm -r /fsx/nccl/{pins['version']}-cuda1[23]-* {HOME.replace('cuda13', 'cuda12')}")
-
-
-def test_an_image_build_has_nothing_to_do(play: Play) -> None:
-    facts = {"image_build": True, "node_type": None}
-    done = play("--tags", "nccl", "--limit", "head", "-e", json.dumps({"common_node_overrides": facts}))
-    assert done.returncode == 0, done.stdout
-    assert "skipped on head: nccl" in done.stdout

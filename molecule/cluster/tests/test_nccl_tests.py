@@ -6,15 +6,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from testinfra.host import Host
 
-On = Callable[[str], Host]
-Play = Callable[..., subprocess.CompletedProcess[str]]
+from .helpers import On, Play, as_user, ended, image_of_busybox, ok, said, variables
 
 TESTS = "/fsx/nccl-tests"
 PERF = f"{TESTS}/current/bin/all_reduce_perf"
@@ -25,20 +23,12 @@ IMAGE = "/fsx/containers/test-nccl-tests.sqsh"
 EFA = re.compile(r"NET/OFI Selected provider is efa, fabric is efa \(found 32 nics\)")
 
 
-def as_user(host: Host, user: str, line: str, timeout: int = 120) -> Any:
-    return host.run(f"timeout {timeout} su - {user} -c %s", line)
-
-
-def said(done: subprocess.CompletedProcess[str]) -> str:
-    return " ".join((done.stdout + done.stderr).split())
-
-
 def submit(host: Host, line: str) -> tuple[int, str]:
     """Submit a job file as alice, wait for its end, and return its exit code and what it printed."""
-    done = as_user(host, "alice", line.replace("sbatch ", "sbatch --parsable --wait ", 1))
-    job = done.stdout.split()[0]
+    job = as_user(host, "alice", line.replace("sbatch ", "sbatch --parsable ", 1)).stdout.strip()
+    code = ended(host, job)
     (path,) = host.check_output(f"ls {TESTS}/results/nccl-*-{job}.out").split()
-    return done.rc, host.file(path).content_string
+    return code, host.file(path).content_string
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,7 +41,7 @@ def results(on: On) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["head", "el-head"])
-def test_they_are_published_once(on: On, name: str) -> None:
+def test_the_tests_are_published_once(on: On, name: str) -> None:
     host = on(name)
     pins = json.loads(host.check_output("curl -sf http://mirror/pins.json"))["nccl_tests"]
     release = f"{pins['version']}-cuda13-{host.check_output('uname -m')}"
@@ -64,7 +54,7 @@ def test_they_are_published_once(on: On, name: str) -> None:
     )
     assert host.file(f"{TESTS}/results").mode == 0o1777
     assert host.check_output(f"find {TESTS} -maxdepth 1 -name '.stage-*'") == ""
-    # They find the cluster's NCCL by themselves.
+    # The programs find the cluster's NCCL by themselves.
     version = host.file("/fsx/nccl/.nccl_version").content_string.strip().split(".")
     number = int(version[0]) * 10000 + int(version[1]) * 100 + int(version[2].split("-")[0])
     assert f"nccl-library={number}" in host.check_output(f"env -i {PERF} -b 8 -e 8")
@@ -93,8 +83,9 @@ def test_two_nodes_are_one_run(on: On, mpi: str) -> None:
     code, text = submit(on("login"), line)
     assert code == 0, text
     assert re.search(r"^2-nodes +all_reduce_perf +2 +4 +16777216 ", text, re.MULTILINE), text
-    assert re.search(r"^alltoall_perf +2 +\S+ +100%$", text, re.MULTILINE), text
-    # One of them has no EFA device, and the job says so.
+    assert re.search(r"^alltoall_perf +2 +\S+ +100% +\d+$", text, re.MULTILINE), text
+    assert re.search(r"^all_reduce_perf +2 +8 +\S+ +[+-]\d", text, re.MULTILINE), text
+    # Because one of the two nodes has no EFA device, the job says that EFA is not used.
     assert "# EFA is not used between the nodes" in text
 
 
@@ -119,12 +110,8 @@ def test_a_partition_without_gpus_is_refused(on: On) -> None:
 def image(on: On) -> Iterator[str]:
     """An image with no more than a C library, so that what runs in it comes from the cluster."""
     programs = f"{PERF} /opt/amazon/ofi-nccl/lib/libnccl-net.so /opt/amazon/efa/lib*/libfabric.so"
-    on("head").check_output(
-        "d=$(mktemp -d) && curl -sf http://mirror/sandbox/busybox.tar | tar x -C $d "
-        f"&& ldd {programs} | grep -oE '[[:space:]]/(usr/)?lib[^ ]*' | sort -u | xargs cp -L --parents -t $d && cd $d "
-        "&& mkdir -p etc tmp proc sys dev run && chmod 1777 tmp "
-        f"&& mksquashfs . {IMAGE} -noappend -quiet && chmod 644 {IMAGE} && rm -r $d"
-    )
+    copied = f"ldd {programs} | grep -oE '[[:space:]]/(usr/)?lib[^ ]*' | sort -u | xargs cp -L --parents -t ."
+    image_of_busybox(on("head"), IMAGE, copied)
     yield IMAGE
     on("head").run(f"rm -f {IMAGE}")
 
@@ -159,6 +146,14 @@ def test_the_known_scripts(on: On) -> None:
     )
 
 
+def test_the_known_paths(on: On) -> None:
+    """What job files of AWS' AMIs name."""
+    line = "LD_LIBRARY_PATH=/opt/nccl/build/lib srun --partition=gpu --exclusive /opt/nccl-tests/build/all_reduce_perf"
+    done = as_user(on("login"), "alice", f"{line} -b 8 -e 8")
+    assert done.rc == 0, done.stderr
+    assert "nccl-library=" in done.stdout
+
+
 # What changes, and what goes wrong
 
 
@@ -172,18 +167,17 @@ def test_a_plugin_of_the_clusters_own(on: On, play: Play) -> None:
     # Role nccl lets programs find it.
     where = ("--tags", "aws_ofi_nccl,nccl", "--limit", f"head,{GPU}")
     try:
-        done = play(*where, "-e", json.dumps(own))
-        assert done.returncode == 0, done.stdout
+        done = ok(play(*where, *variables(**own)))
         assert head.check_output(f"readlink {PLUGIN}/current") == f"{newer['version']}-{head.check_output('uname -m')}"
         told = as_user(on("login"), "alice", line).stdout
         assert f"NET/OFI Initializing aws-ofi-nccl {newer['version']}" in told
         assert EFA.search(told)
-        again = play(*where, "-e", json.dumps(own))
+        again = play(*where, *variables(**own))
         assert not re.search(r"changed=[1-9]", again.stdout), again.stdout
     finally:
         head.run(f"rm -rf {PLUGIN}")
         done = play(*where)
-    assert done.returncode == 0, done.stdout
+    ok(done)
     told = as_user(on("login"), "alice", line).stdout
     assert EFA.search(told)
     assert newer["version"] not in told
@@ -197,14 +191,13 @@ def test_another_version_lies_beside_the_first(on: On, play: Play) -> None:
     where = ("--tags", "nccl_tests", "--limit", "head")
     version = {"nccl_tests_version": older["version"], "nccl_tests_sha256": {"noarch": older["sha256"]}}
     try:
-        done = play(*where, "-e", json.dumps(version))
-        assert done.returncode == 0, done.stdout
+        done = ok(play(*where, *variables(**version)))
         assert f"nccl-tests version {older['version']}" in head.check_output(f"{PERF} -b 8 -e 8")
         assert head.file(f"{TESTS}/{before}/manifest.json").exists
     finally:
         done = play(*where)
         head.run(f"rm -rf {TESTS}/{older['version']}-*")
-    assert done.returncode == 0, done.stdout
+    ok(done)
     assert head.check_output(f"readlink {TESTS}/current") == before
 
 
@@ -213,7 +206,7 @@ def test_a_compiler_that_fails_is_named_and_nothing_changes(on: On, play: Play) 
     head = on("head")
     before = head.check_output(f"readlink {TESTS}/current")
     broken = {"nccl_tests_nvcc": "/bin/false", "nccl_tests_cuda_architectures": [90]}
-    done = play("--tags", "nccl_tests", "--limit", "head", "-e", json.dumps(broken))
+    done = play("--tags", "nccl_tests", "--limit", "head", *variables(**broken))
     assert f"its log is {TESTS}/logs/" in said(done)
     assert done.returncode == 0  # no job needs the tests: it is reported
     assert head.check_output(f"readlink {TESTS}/current") == before
