@@ -6,23 +6,16 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from testinfra.host import Host
 
-On = Callable[[str], Host]
-Play = Callable[..., subprocess.CompletedProcess[str]]
-Command = Callable[..., list[str]]
-Killed = Callable[[list[str], float, float], None]
-Nodes = dict[str, dict[str, Any]]
+from .helpers import Command, Killed, Nodes, On, Play, exposure, failure, ok, process, said, until, variables
 
 NODE = "gpu-st-p5-1"
-TAGS = ("--tags", "dcgm,dcgm_exporter", "--limit", NODE)
+ONLY = ("--tags", "dcgm,dcgm_exporter", "--limit", NODE)
 PACKAGES = [f"datacenter-gpu-manager-4-{part}" for part in ("core", "cuda13", "proprietary", "proprietary-cuda13")]
 EXPORTER = "datacenter-gpu-manager-exporter"
 RECORD = f"/var/lib/pcluster-postboot/packages/{PACKAGES[0]}.json"
@@ -38,32 +31,6 @@ chmod 0755 entry.sh
 tar c . | docker import --change 'ENTRYPOINT ["/entry.sh"]' - exporter:1
 cd .. && rm -r image"""
 SMI = Path(__file__).resolve().parent.parent / "templates/nvidia-smi"
-
-
-@pytest.fixture
-def gpu(on: On) -> Host:
-    return on(NODE)
-
-
-@pytest.fixture
-def as_before(play: Play) -> Iterator[None]:
-    """A run with the sandbox's own variables puts everything back."""
-    yield
-    result = play(*TAGS)
-    assert result.returncode == 0, result.stdout[-3000:]
-    assert "0 failed" in result.stdout
-
-
-def said(done: subprocess.CompletedProcess[str]) -> str:
-    """Return what a run printed on one line, as warnings are wrapped."""
-    return " ".join((done.stdout + done.stderr).split())
-
-
-def until(holds: Callable[[], bool], what: str, seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.3)
 
 
 def scrape(host: Host, node: str = NODE) -> str:
@@ -104,11 +71,10 @@ def test_only_the_metrics_are_reached_from_outside(gpu: Host, on: On) -> None:
 
 
 def test_the_exporter_may_do_little(gpu: Host) -> None:
-    process = gpu.check_output("systemctl show --property=MainPID --value nvidia-dcgm-exporter")
-    assert gpu.check_output(f"stat --format=%U /proc/{process}") == "dcgm-exporter"
-    assert set(gpu.check_output(f"grep Cap /proc/{process}/status").split()[1::2]) == {"0000000000000000"}
-    score = gpu.check_output("systemd-analyze security --no-pager nvidia-dcgm-exporter | tail -n 1")
-    assert float(re.search(r": ([\d.]+) ", score)[1]) <= 1.9, score
+    pid = process(gpu, "nvidia-dcgm-exporter")
+    assert gpu.check_output(f"stat --format=%U /proc/{pid}") == "dcgm-exporter"
+    assert set(gpu.check_output(f"grep Cap /proc/{pid}/status").split()[1::2]) == {"0000000000000000"}
+    assert exposure(gpu, "nvidia-dcgm-exporter") <= 1.9
 
 
 def test_every_gpu_has_every_metric(gpu: Host, on: On, nodes: Nodes) -> None:
@@ -137,8 +103,8 @@ def test_a_job_is_on_its_gpus_and_on_no_other(gpu: Host, on: On) -> None:
     plain = head.check_output(f"su - alice -c '{submit} --wrap \"sleep 600\"'")
     job = head.check_output(f"su - alice -c '{submit} --gpus=3 --wrap \"sleep 600\"'")
     try:
-        until(lambda: head.check_output(f"/opt/slurm/bin/squeue -h -j {job} -o %T") == "RUNNING", "the job runs")
-        until(lambda: {job} in jobs_of(scrape(head)).values(), "the job is on a GPU")
+        until(lambda: head.check_output(f"/opt/slurm/bin/squeue -h -j {job} -o %T") == "RUNNING", 30, "the job runs")
+        until(lambda: {job} in jobs_of(scrape(head)).values(), 30, "the job is on a GPU")
         shown = head.check_output(f"/opt/slurm/bin/scontrol --details show job {job}")
         first, last = re.search(r"GRES=gpu:h100:3\(IDX:(\d+)-(\d+)\)", shown).groups()
         own = {str(index) for index in range(int(first), int(last) + 1)}
@@ -146,23 +112,23 @@ def test_a_job_is_on_its_gpus_and_on_no_other(gpu: Host, on: On) -> None:
         assert jobs_of(scrape(head)) == {str(i): {job} if str(i) in own else {""} for i in range(8)}
     finally:
         head.check_output(f"/opt/slurm/bin/scancel {job} {plain}")
-    until(lambda: not any(job in ids for ids in jobs_of(scrape(head)).values()), "the job is gone")
+    until(lambda: not any(job in ids for ids in jobs_of(scrape(head)).values()), 30, "the job is gone")
     until(
         lambda: head.check_output(f"/opt/slurm/bin/sinfo -h -n {NODE} -p gpu -o %T") == "idle",
+        30,
         "the node is idle, and not drained",
     )
     assert gpu.check_output("ls -A /tmp") == before
 
 
 def test_what_notes_jobs_is_written_by_the_head_alone(on: On) -> None:
-    for part in ("prolog", "epilog"):
+    for part, others in (("prolog", ["90_pcluster_noop"]), ("epilog", ["60_node_health", "90_pcluster_noop"])):
         folder = on("head").check_output(f"ls -A /opt/slurm/etc/scripts/{part}.d").split()
-        assert folder == ["50_dcgm_jobs", "90_pcluster_noop"]
+        assert folder == ["50_dcgm_jobs", *others]
         file = on(NODE).file(f"/opt/slurm/etc/scripts/{part}.d/50_dcgm_jobs")
         assert (file.user, file.mode) == ("root", 0o755)
 
 
-@pytest.mark.usefixtures("as_before")
 def test_the_folder_of_jobs_comes_back_after_a_boot(gpu: Host) -> None:
     gpu.check_output("rm -r /run/dcgm-exporter; systemd-tmpfiles --create /etc/tmpfiles.d/nvidia-dcgm-exporter.conf")
     assert gpu.file(JOBS).mode == 0o755
@@ -180,16 +146,17 @@ def amis_own(gpu: Host) -> Iterator[None]:
     gpu.check_output(f"mv /root/smi {smi}; [ -e {RECORD} ] || mv {RECORD}.away {RECORD}; rm -f {RECORD}.away")
     gpu.check_output("systemctl restart nvidia-dcgm")
     # The exporter finds out when it is asked, and starts anew.
-    until(lambda: gpu.run("curl -sf http://localhost:9400/metrics").succeeded, "the exporter")
+    until(lambda: gpu.run("curl -sf http://localhost:9400/metrics").succeeded, 30, "the exporter")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("amis_own")
 def test_the_amis_own_dcgm_stays_and_gets_the_module_without_which_older_gpus_are_not_profiled(
     gpu: Host, play: Play
 ) -> None:
-    done = play(*TAGS)
+    done = play(*ONLY)
     assert "DCGM 4.6.0, the node had it; 8 GPUs" in done.stdout
-    assert "8 GPUs with 31 of 35 metrics" in done.stdout
+    assert "8 GPUs with 33 of 37 metrics" in done.stdout
     assert installed(gpu) == {**dict.fromkeys(PACKAGES, "1:4.6.0-1"), EXPORTER: "4.8.2-1"}
 
 
@@ -197,27 +164,26 @@ def test_the_amis_own_dcgm_stays_and_gets_the_module_without_which_older_gpus_ar
 @pytest.mark.usefixtures("as_before", "amis_own")
 def test_a_module_that_cannot_be_had_costs_profiling_alone(gpu: Host, play: Play) -> None:
     gpu.check_output("systemctl stop nvidia-dcgm")
-    done = play(*TAGS, "-e", "dcgm_base_url=http://none.example")
+    done = play(*ONLY, "-e", "dcgm_base_url=http://none.example")
     assert f"failed on {NODE}: dcgm: Add NVIDIA's repository: key_url: http://mirror/none.example/" in said(done)
     assert gpu.service("nvidia-dcgm").is_running
-    assert "8 GPUs with 22 of 35 metrics, none of them of profiling (DCGM_FI_PROF_*)" in said(done)
+    assert "8 GPUs with 24 of 37 metrics, none of them of profiling (DCGM_FI_PROF_*)" in said(done)
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("as_before")
 def test_an_exporter_with_a_known_flaw_is_replaced_and_told_where_it_is_asked_for(gpu: Host, play: Play) -> None:
-    asked = play(*TAGS, "-e", "dcgm_exporter_version=4.8.1")
-    assert "8 GPUs with 31 of 35 metrics; /debug/pprof/ answers everybody who reaches the exporter" in said(asked)
+    asked = play(*ONLY, "-e", "dcgm_exporter_version=4.8.1")
+    assert "8 GPUs with 33 of 37 metrics; /debug/pprof/ answers everybody who reaches the exporter" in said(asked)
     assert installed(gpu)[EXPORTER] == "4.8.1-1"
-    assert "pprof" not in said(play(*TAGS))
+    assert "pprof" not in said(play(*ONLY))
     assert installed(gpu)[EXPORTER] == "4.8.2-1"
 
 
 @pytest.mark.long
 def test_an_exporter_that_cannot_be_had_costs_no_node(play: Play) -> None:
-    done = play(*TAGS, "-e", "dcgm_exporter_version=4.99")
-    assert done.returncode == 0, done.stdout[-3000:]
-    line = next(line for line in done.stdout.splitlines() if line.startswith(f"failed on {NODE}: dcgm_exporter: "))
+    done = ok(play(*ONLY, "-e", "dcgm_exporter_version=4.99"))
+    line = failure(done, NODE, "dcgm_exporter")
     assert f"apt-get could not install {EXPORTER}=4.99.*" in line
 
 
@@ -225,44 +191,19 @@ def test_an_exporter_that_cannot_be_had_costs_no_node(play: Play) -> None:
 @pytest.mark.long
 def test_a_failing_exporter_is_reported_and_the_node_stays(gpu: Host, on: On, play: Play) -> None:
     wrong = [{"name": "DCGM_FI_DEV_NO_SUCH_FIELD", "type": "gauge", "help": "None"}]
-    done = play(*TAGS, "-e", json.dumps({"dcgm_exporter_extra_counters": wrong}))
-    assert done.returncode == 0, done.stdout[-3000:]
-    line = next(line for line in done.stdout.splitlines() if line.startswith(f"failed on {NODE}: dcgm_exporter: "))
-    assert "dcgm_exporter: The service runs: nvidia-dcgm-exporter.service" in line
+    done = ok(play(*ONLY, *variables(dcgm_exporter_extra_counters=wrong)))
+    line = failure(done, NODE, "dcgm_exporter")
+    assert "dcgm_exporter: Run the exporter: nvidia-dcgm-exporter.service" in line
     assert "unknown ExporterCounter field 'DCGM_FI_DEV_NO_SUCH_FIELD'" in gpu.check_output(
         "journalctl --unit nvidia-dcgm-exporter --lines 20"
     )
     assert on("head").check_output(f"/opt/slurm/bin/sinfo -h -n {NODE} -p gpu -o %T") == "idle"
 
 
-@pytest.mark.usefixtures("as_before")
-def test_counters_that_are_wrong_change_nothing(gpu: Host, play: Play) -> None:
-    before = scrape(gpu, "localhost").count("# TYPE")
-    wrong = [{"name": "DCGM_FI_DEV_GPU_TEMP", "type": "gauge", "help": "Again"}]
-    done = play(*TAGS, "-e", json.dumps({"dcgm_exporter_extra_counters": wrong}))
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert "DCGM_FI_DEV_GPU_TEMP is there twice; correct dcgm_exporter_counters, dcgm_exporter_extra_counters" in said(
-        done
-    )
-    assert scrape(gpu, "localhost").count("# TYPE") == before
-
-
-@pytest.mark.usefixtures("as_before")
-@pytest.mark.long
-def test_a_lost_gpu_is_reported(gpu: Host, play: Play) -> None:
-    gpu.check_output("mv /dev/nvidia7 /dev/lost-nvidia7")
-    try:
-        done = play(*TAGS)
-    finally:
-        gpu.check_output("mv /dev/lost-nvidia7 /dev/nvidia7")
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert f"failed on {NODE}: dcgm: It sees every GPU: DCGM sees 7 GPUs, and this node has 8; see" in said(done)
-
-
 def test_the_exporter_is_back_after_the_host_engine(gpu: Host) -> None:
     gpu.check_output("systemctl restart nvidia-dcgm")
     gpu.run("curl -s http://localhost:9400/metrics")  # it finds out when it is asked
-    until(lambda: gpu.run("curl -sf http://localhost:9400/metrics").rc == 0, "the exporter answers again")
+    until(lambda: gpu.run("curl -sf http://localhost:9400/metrics").rc == 0, 30, "the exporter answers again")
 
 
 @pytest.mark.usefixtures("as_before")
@@ -274,10 +215,10 @@ def test_dcgm_3_makes_way(gpu: Host, play: Play) -> None:
         "&& dpkg -i old.deb && rm old.deb && systemctl daemon-reload && systemctl start nvidia-dcgm"
     )
     assert set(installed(gpu)) == {"datacenter-gpu-manager"}
-    checked = play("--check", *TAGS)
+    checked = play("--check", *ONLY)
     assert "DCGM 4.6.0" in checked.stdout
     assert set(installed(gpu)) == {"datacenter-gpu-manager"}
-    done = play(*TAGS)
+    done = play(*ONLY)
     assert "0 failed" in done.stdout, done.stdout[-3000:]
     assert "8 GPUs" in done.stdout
     assert installed(gpu) == {**dict.fromkeys(PACKAGES, "1:4.6.0-1"), EXPORTER: "4.8.2-1"}
@@ -287,8 +228,8 @@ def test_dcgm_3_makes_way(gpu: Host, play: Play) -> None:
 @pytest.mark.long
 def test_a_killed_installation_is_finished(gpu: Host, play: Play, command: Command, killed: Killed) -> None:
     gpu.check_output(f"apt-get remove -y {PACKAGES[0]} && rm -f {RECORD}")
-    killed(command("ansible-playbook", "pcluster.postboot.site", *TAGS), 3, 12)
-    assert "0 failed" in play(*TAGS).stdout
+    killed(command("ansible-playbook", "pcluster.postboot.site", *ONLY), 3, 12)
+    assert "0 failed" in play(*ONLY).stdout
     assert installed(gpu) == {**dict.fromkeys(PACKAGES, "1:4.6.0-1"), EXPORTER: "4.8.2-1"}
     test_nothing_else_can_come_from_nvidias_repository(gpu)
 
@@ -298,16 +239,16 @@ def test_a_killed_installation_is_finished(gpu: Host, play: Play, command: Comma
 def test_in_a_container(gpu: Host, play: Play) -> None:
     gpu.check_output(f"cd /root && cat > image.sh << 'END'\n{IMAGE}\nEND\nsh -eu image.sh && rm image.sh")
     try:
-        done = play(*TAGS, "-e", "dcgm_exporter_method=container", "-e", "dcgm_exporter_image=exporter:1")
+        done = play(*ONLY, "-e", "dcgm_exporter_method=container", "-e", "dcgm_exporter_image=exporter:1")
         assert "0 failed" in done.stdout, done.stdout[-3000:]
-        assert "8 GPUs with 1 of 35 metrics" in done.stdout
+        assert "8 GPUs with 1 of 37 metrics" in done.stdout
         logs = gpu.check_output("docker logs nvidia-dcgm-exporter 2>&1")
         assert "--remote-hostengine-info=localhost:5555 --no-hostname" in logs
         assert "65534" in logs.split()
         shown = json.loads(gpu.check_output("docker inspect nvidia-dcgm-exporter"))[0]["HostConfig"]
         assert (shown["NetworkMode"], shown["CapDrop"], shown["ReadonlyRootfs"]) == ("host", ["ALL"], True)
         assert (shown["DeviceRequests"], shown["Privileged"]) == (None, False)
-        again = play(*TAGS, "-e", "dcgm_exporter_method=container", "-e", "dcgm_exporter_image=exporter:1")
+        again = play(*ONLY, "-e", "dcgm_exporter_method=container", "-e", "dcgm_exporter_image=exporter:1")
         assert "1 node, 0 changed, 0 failed" in again.stdout
     finally:
         gpu.run("systemctl stop nvidia-dcgm-exporter; docker rmi --force exporter:1")
@@ -319,7 +260,7 @@ def test_amazon_linux(on: On, play: Play) -> None:
     name = "el-cpu-st-c5-1"
     legacy = f"{REPOSITORIES}/amzn2023/$(uname -m)/datacenter-gpu-manager-3.3.6-1.$(uname -m).rpm"
     node, facts = on(name), {"common_node_overrides": {"gpus": {"count": 1, "driver": "570.172.08"}}}
-    arguments = ("--limit", name, "--tags", "dcgm,dcgm_exporter", "-e", json.dumps(facts))
+    arguments = ("--limit", name, "--tags", "dcgm,dcgm_exporter", *variables(**facts))
     node.check_output(
         f"rpm -i {legacy} && systemctl daemon-reload && systemctl start nvidia-dcgm "
         "&& mknod -m 666 /dev/nvidiactl c 1 3 && mknod -m 666 /dev/nvidia0 c 1 3"
@@ -329,7 +270,7 @@ def test_amazon_linux(on: On, play: Play) -> None:
         done = play(*arguments)
         assert "0 failed" in done.stdout, done.stdout[-3000:]
         assert "DCGM 4.6.0; 1 GPU\n" in done.stdout
-        assert "1 GPU with 31 of 35 metrics" in done.stdout
+        assert "1 GPU with 33 of 37 metrics" in done.stdout
         found = node.check_output("rpm -qa --qf '%{NAME}-%{VERSION}\\n' 'datacenter-gpu-manager*' | sort").split()
         wanted = [package.replace("13", "12") + "-4.6.0" for package in PACKAGES]
         assert found == sorted([*wanted, f"{EXPORTER}-4.8.2"])

@@ -5,22 +5,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
 
-import pytest
 from testinfra.host import Host
 
-On = Callable[[str], Host]
-Nodes = dict[str, dict[str, Any]]
+from .helpers import Nodes, On, exposure
+
 NODE = "gpu-st-p5-1"
 SYSFS = "/sys/class/infiniband"
 UNIT = "amazon-efa-metrics"
-
-
-@pytest.fixture
-def gpu(on: On) -> Host:
-    return on(NODE)
 
 
 def samples(host: Host, node: str = NODE) -> dict[tuple[str, str, str], int]:
@@ -43,7 +35,7 @@ def test_only_what_somebody_asks_for_is_told(on: On) -> None:
         assert f"\n{metric}{{" in text, metric
     for metric in ("node_softnet_", "node_schedstat_", "node_cpu_guest_", "node_network_up", "node_network_info"):
         assert f"\n{metric}" not in text, metric
-    # Nor of the exporter's own process.
+    # Neither does the exporter tell of its own process.
     for metric in ("node_infiniband_", "node_nfs_", "go_", "process_", "promhttp_"):
         assert f"\n{metric}" not in text, metric
     assert re.search(r'node_systemd_unit_state\{name="supervisord\.service",state="active",\S* 1\n', text)
@@ -91,5 +83,4 @@ def test_who_reads_them_may_do_little(gpu: Host) -> None:
     assert gpu.file("/run/amazon-efa-metrics/amazon_efa.prom").user == UNIT
     assert gpu.file("/run/amazon-efa-metrics").mode == 0o755
     for unit, most in ((UNIT, 1.1), ("node_exporter", 2.4)):
-        score = gpu.check_output(f"systemd-analyze security --no-pager {unit} | tail -n 1")
-        assert float(re.search(r": ([\d.]+) ", score)[1]) <= most, score
+        assert exposure(gpu, unit) <= most

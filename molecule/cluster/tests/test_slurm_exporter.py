@@ -7,16 +7,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
-import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from testinfra.host import Host
 
-On = Callable[[str], Host]
-Play = Callable[..., subprocess.CompletedProcess[str]]
+from .helpers import On, Play, exposure, ok, process, until, variables
 
 ONLY = ("--limit", "el-head", "--tags", "slurm_exporter")
 # What `scontrol show config` of a newer Slurm says, and its slurmctld, which answers on a port of its own.
@@ -72,25 +68,16 @@ def exported(host: Host, *begin: str) -> dict[str, float]:
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line.startswith(begin)}
 
 
-def wait(seconds: float, done: Callable[[], Any]) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := done()):
-        assert time.monotonic() < end, f"not so after {seconds} s"
-        time.sleep(0.5)
-    return found
-
-
 def test_it_may_do_little_and_only_this_node_reaches_it(on: On, head: str) -> None:
     host = on(head)
-    process = host.check_output("systemctl show --property=MainPID --value slurm_exporter")
-    status = dict(line.split(":\t", 1) for line in host.file(f"/proc/{process}/status").content_string.splitlines())
+    pid = process(host, "slurm_exporter")
+    status = dict(line.split(":\t", 1) for line in host.file(f"/proc/{pid}/status").content_string.splitlines())
     user = host.user("slurm_exporter").uid
     assert status["Uid"].split() == [str(user)] * 4
     assert int(status["CapEff"], 16) == 0
     assert host.socket("tcp://127.0.0.1:9341").is_listening
     assert "0.0.0.0:9341" not in host.check_output("ss --listening --tcp --numeric")
-    exposure = host.check_output("systemd-analyze security --no-pager slurm_exporter | tail -n 1")
-    assert float(exposure.split(": ")[1].split()[0]) < 2, exposure
+    assert exposure(host, "slurm_exporter") < 2
 
 
 def test_jobs_of_the_real_slurm(on: On) -> None:
@@ -105,7 +92,7 @@ def test_jobs_of_the_real_slurm(on: On) -> None:
         assert exported(host, "slurm_queue_pending")[held] == 1
         host.check_output(f"/opt/slurm/bin/scontrol release {job}")
         running = 'slurm_queue_running{partition="gpu",user="ubuntu"}'
-        wait(20, lambda: exported(host, "slurm_queue_running").get(running) == 1)
+        until(lambda: exported(host, "slurm_queue_running").get(running) == 1, 20)
         found = exported(host, "slurm_gpus", "slurm_partition", "slurm_node_status", "slurm_jobs", "slurm_user_jobs")
         assert found["slurm_gpus_alloc"] == 2
         assert found['slurm_partition_gpus_allocated{partition="gpu"}'] == 2
@@ -113,9 +100,9 @@ def test_jobs_of_the_real_slurm(on: On) -> None:
         assert found['slurm_user_jobs_running{user="ubuntu"}'] == 1
     finally:
         host.check_output(f"/opt/slurm/bin/scancel {job}")
-    wait(130, lambda: 1 in ask(host, 'up{job="slurm"}').values())
+    until(lambda: 1 in ask(host, 'up{job="slurm"}').values(), 130)
     # Under the names that dashboards use, whatever was scraped last.
-    wait(130, lambda: ask(host, 'partition:slurm_nodes_powered_down:sum{partition="gpu"} > 0'))
+    until(lambda: ask(host, 'partition:slurm_nodes_powered_down:sum{partition="gpu"} > 0'), 130)
 
 
 @pytest.fixture
@@ -125,14 +112,13 @@ def native(on: On, play: Play) -> Iterator[Host]:
     host.check_output(NATIVE)
     yield host
     host.check_output("umount /opt/slurm/bin/scontrol; systemctl stop native-slurmctld; rm -r /run/native")
-    assert play(*ONLY).returncode == 0
+    ok(play(*ONLY))
     assert host.check_output("systemctl is-active slurm_exporter") == "active"
 
 
 @pytest.mark.long
 def test_a_slurm_with_metrics_of_its_own_needs_no_exporter(native: Host, play: Play) -> None:
-    result = play(*ONLY)
-    assert result.returncode == 0, result.stdout[-3000:]
+    result = ok(play(*ONLY))
     assert "slurm_exporter: slurmctld's own metrics (Slurm 25.11.8)" in result.stdout
     assert "0 changed" in play(*ONLY).stdout
     assert native.run("systemctl is-active slurm_exporter").stdout.strip() == "inactive"
@@ -141,7 +127,7 @@ def test_a_slurm_with_metrics_of_its_own_needs_no_exporter(native: Host, play: P
     assert [group["labels"]["__metrics_path__"] for group in groups] == [
         f"/metrics/{part}" for part in ("jobs", "nodes", "partitions", "scheduler")
     ]
-    wait(80, lambda: len(ask(native, 'up{job="slurm", slurm_part!=""} == 1')) == 4)
+    until(lambda: len(ask(native, 'up{job="slurm", slurm_part!=""} == 1')) == 4, 80)
     labels = [json.loads(found) for found in ask(native, "slurm_partition_jobs_running")]
     own = {
         "job": "slurm",
@@ -151,7 +137,7 @@ def test_a_slurm_with_metrics_of_its_own_needs_no_exporter(native: Host, play: P
         "pc_node_type": "head",
     }
     assert own.items() <= next(one for one in labels if one["partition"] == "native").items()
-    found = wait(70, lambda: ask(native, 'partition:slurm_nodes:sum{partition="native"}'))
+    found = until(lambda: ask(native, 'partition:slurm_nodes:sum{partition="native"}'), 70)
     states = {json.loads(one)["state"]: number for one, number in found.items()}
     assert states == {"in_use": 1, "idle": 2, "drained": 1, "down": 1}
 
@@ -160,8 +146,7 @@ def test_a_slurm_with_metrics_of_its_own_needs_no_exporter(native: Host, play: P
 def test_without_an_exporters_hash_the_report_says_what_is_needed(on: On, play: Play) -> None:
     host = on("el-head")
     try:
-        result = play(*ONLY, "-e", json.dumps({"slurm_exporter_sha256": {"x86_64": "", "aarch64": ""}}))
-        assert result.returncode == 0, result.stdout[-3000:]
+        result = ok(play(*ONLY, *variables(slurm_exporter_sha256={"x86_64": "", "aarch64": ""})))
         assert "0 failed" in result.stdout
         (line,) = (one for one in result.stdout.splitlines() if one.startswith("slurm_exporter: "))
         assert re.match(r"slurm_exporter: no metrics of Slurm: Slurm [\d.]+ is older than 25\.11\.5 ", line), line
@@ -169,5 +154,5 @@ def test_without_an_exporters_hash_the_report_says_what_is_needed(on: On, play: 
         assert host.run("systemctl is-active slurm_exporter").stdout.strip() == "inactive"
         assert json.loads(host.file("/etc/prometheus/targets.d/slurm.json").content_string) == []
     finally:
-        assert play(*ONLY).returncode == 0
+        ok(play(*ONLY))
     assert host.check_output("systemctl is-active slurm_exporter") == "active"
