@@ -5,17 +5,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
-from testinfra.host import Host
-
-On = Callable[[str], Host]
-Nodes = dict[str, dict[str, Any]]
+from .helpers import Nodes, On, as_user
 
 
 def test_inventory_finds_exactly_the_nodes(inventory: dict[str, Any], nodes: Nodes) -> None:
-    assert set(inventory["_meta"]["hostvars"]) == set(nodes)
+    assert set(inventory["_meta"]["hostvars"]) == {*nodes, "monitoring"}
 
 
 def test_inventory_groups(inventory: dict[str, Any], nodes: Nodes) -> None:
@@ -32,6 +28,7 @@ def test_inventory_groups(inventory: dict[str, Any], nodes: Nodes) -> None:
 
 def test_inventory_addresses_are_the_nodes_own(inventory: dict[str, Any], nodes: Nodes) -> None:
     found = {name: variables["pcluster_private_ip"] for name, variables in inventory["_meta"]["hostvars"].items()}
+    del found["monitoring"]  # test_monitoring.py has it
     assert found == {name: node["address"] for name, node in nodes.items()}
 
 
@@ -89,12 +86,18 @@ def test_node_exporter_reads_text_files(on: On, node: str) -> None:
 
 
 def test_slurm_runs_jobs_on_two_nodes(on: On) -> None:
-    names = on("login").check_output("runuser -l ubuntu -c 'timeout 30 srun -N2 hostname 2>/dev/null'").split()
-    assert sorted(names) == ["cpu-st-c5-1", "gpu-st-p5-1"]
+    done = as_user(on("login"), "ubuntu", "srun -N2 hostname", timeout=30)
+    assert sorted(done.stdout.split()) == ["cpu-st-c5-1", "gpu-st-p5-1"], done.stderr
+
+
+def test_the_head_node_finds_the_login_node_by_name(on: On) -> None:
+    """Where it does not, slurmctld stands still for ten seconds at the end of each job that somebody waits for."""
+    name = on("login").check_output("hostname")
+    assert on("head").check_output(f"getent ahostsv4 {name} | awk '{{ print $1; exit }}'") == on("login").check_output(
+        "hostname -I | awk '{ print $1 }'"
+    )
 
 
 def test_slurm_gives_gpus(on: On) -> None:
-    devices = on("login").check_output(
-        'runuser -l ubuntu -c "timeout 30 srun -p gpu --gres=gpu:8 printenv CUDA_VISIBLE_DEVICES"'
-    )
-    assert devices == "0,1,2,3,4,5,6,7"
+    done = as_user(on("login"), "ubuntu", "srun -p gpu --gres=gpu:8 printenv CUDA_VISIBLE_DEVICES", timeout=30)
+    assert done.stdout == "0,1,2,3,4,5,6,7\n", done.stderr

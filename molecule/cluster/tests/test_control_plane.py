@@ -21,6 +21,7 @@ import yaml
 
 from .bundles import STATE, Bundle, queue_of, republish, update
 from .conftest import host, instance, instances
+from .helpers import until
 
 SLURM = "/opt/slurm/bin"
 PULL_LOG = "/var/log/pcluster-postboot/pull.log"
@@ -54,15 +55,6 @@ EL = Cluster("el", "el-head", "el-cpu", "el-cpu-st-c5-1", "ec2-user")
 BOTH = pytest.mark.parametrize("cluster", [MAIN, EL], ids=lambda one: one.name)
 
 
-def wait(what: str, done: Callable[[], Any], seconds: float) -> Any:
-    """Wait until something is so, and return it."""
-    end = time.monotonic() + seconds
-    while not (found := done()):
-        assert time.monotonic() < end, f"{what}: not within {seconds:.0f} s"
-        time.sleep(2)
-    return found
-
-
 def replaced(cluster: Cluster, former: str, seconds: float = 420) -> str:
     """Wait until a node's instance is another one, and the node idle; return the instance's id."""
 
@@ -70,7 +62,7 @@ def replaced(cluster: Cluster, former: str, seconds: float = 420) -> str:
         now = instance(cluster.node)
         return now if now not in ("", former) and cluster.state() == "idle" else ""
 
-    return str(wait(f"{cluster.node} is replaced", up, seconds))
+    return str(until(up, seconds, f"{cluster.node} is replaced"))
 
 
 def report(name: str) -> dict[str, Any]:
@@ -81,7 +73,7 @@ def report(name: str) -> dict[str, Any]:
 def settled(name: str) -> dict[str, Any]:
     """The report of a node, once the service that finishes its boot has ended."""
     unit = "systemctl show -p ActiveState --value pcluster-postboot"
-    wait(f"{name}: its service", lambda: host(name).run(unit).stdout.strip() == "inactive", 240)
+    until(lambda: host(name).run(unit).stdout.strip() == "inactive", 240, f"{name}: its service")
     return report(name)
 
 
@@ -182,11 +174,11 @@ def test_a_static_node_comes_up_by_pull_and_stays(cluster: Cluster, pulled: Pull
 @pytest.mark.long
 @BOTH
 def test_a_drained_node_ends_its_job_and_is_replaced(cluster: Cluster, pulled: Pulled) -> None:
-    """As an administrator would: the job ends first, and the successor is configured."""
+    """An administrator drains the node: the job ends first, and the successor is configured."""
     pulled.ready(cluster)
     former = instance(cluster.node)
     job = cluster.slurm(f"sbatch --parsable --output=/dev/null --partition={cluster.queue} --wrap 'sleep 25'").strip()
-    wait("the job runs", lambda: cluster.slurm(f"squeue --noheader --job={job} --format=%T").strip() == "RUNNING", 60)
+    until(lambda: cluster.slurm(f"squeue --noheader --job={job} --format=%T").strip() == "RUNNING", 60, "the job runs")
     cluster.slurm(f"scontrol update nodename={cluster.node} state=drain reason='a test of clustermgtd'")
     time.sleep(15)
     assert instance(cluster.node) == former
@@ -202,7 +194,7 @@ def test_a_drained_node_ends_its_job_and_is_replaced(cluster: Cluster, pulled: P
         urls = {one["scrapeUrl"] for one in found if one["labels"].get("pc_node") == cluster.node}
         return f"http://{address}:9100/metrics" in urls
 
-    wait("Prometheus knows the new address", scraped, 180)
+    until(scraped, 180, "Prometheus knows the new address")
 
 
 @pytest.mark.long
@@ -211,9 +203,9 @@ def test_a_node_that_is_killed_in_its_boot_is_replaced(cluster: Cluster, pulled:
     pulled.ready(cluster)
     former = instance(cluster.node)
     cluster.slurm(f"scontrol update nodename={cluster.node} state=drain reason='a test of clustermgtd'")
-    second = wait("a successor boots", lambda: (now := instance(cluster.node)) not in ("", former) and now, 240)
+    second = until(lambda: (now := instance(cluster.node)) not in ("", former) and now, 240, "a successor boots")
     begun = f"grep -qs 'site begins' {PULL_LOG}"
-    wait("it configures itself", lambda: host(cluster.node).run(begun).rc == 0, 240)
+    until(lambda: host(cluster.node).run(begun).rc == 0, 240, "it configures itself")
     subprocess.run(["podman", "kill", f"postboot-{cluster.node}"], check=True, capture_output=True)
     third = replaced(cluster, str(second))
     assert third != former
@@ -228,7 +220,7 @@ def test_a_failing_exporter_costs_no_node(cluster: Cluster, pulled: Pulled, s3: 
     former = instance(cluster.node)
     pulled.take(cluster, broken.action())
     now = replaced(cluster, former)
-    wait("the service has tried", lambda: report(cluster.node)["phase"] == "later", 240)
+    until(lambda: report(cluster.node)["phase"] == "later", 240, "the service has tried")
     found = {entry["name"]: entry["status"] for entry in report(cluster.node)["components"]}
     assert found["node_exporter"] == "failed", found
     assert (instance(cluster.node), cluster.state()) == (now, "idle")
@@ -244,7 +236,7 @@ def test_an_essential_that_fails_is_protected_mode_after_ten(cluster: Cluster, p
     before = len(cluster.log(failures))
     pulled.take(cluster, broken.action())
     status = "get-compute-fleet-status.sh | jq -r .status"
-    wait("protected mode", lambda: head.check_output(status).strip() == "PROTECTED", 1500)
+    until(lambda: head.check_output(status).strip() == "PROTECTED", 1500, "protected mode")
     assert len(cluster.log(failures)) - before == 10
     assert "inact" in cluster.slurm(f"sinfo --noheader --partition={cluster.queue} --format=%a")
     # pcluster update-compute-fleet --status START_REQUESTED
@@ -274,7 +266,7 @@ def test_a_boot_beyond_its_time_is_ended_and_a_longer_time_helps(
     failures = "Found the following bootstrap failure nodes"
     before = len(cluster.log(failures))
     boots_within(60)
-    wait("a boot is ended", lambda: len(cluster.log(failures)) > before, 400)
+    until(lambda: len(cluster.log(failures)) > before, 400, "a boot is ended")
     former = instance(cluster.node)
     boots_within(900)
     replaced(cluster, former, 600)

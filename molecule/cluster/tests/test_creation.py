@@ -2,51 +2,27 @@
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A cluster that is created with what publish prints: its nodes configure themselves, or its creation says why not.
 
-It is `el`, under ParallelCluster 3.13, which is there again afterwards.
+The cluster is the sandbox's `el`, under ParallelCluster 3.13. After the tests it is created again as it was.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import yaml
 
 from .bundles import SANDBOX, Bundle, republish
 from .conftest import host
+from .helpers import Create, ok
 from .test_control_plane import EL, settled
-
-Play = Callable[..., subprocess.CompletedProcess[str]]
-Create = Callable[[dict[str, Any]], subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
 def printed(publish: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     return publish("el")
-
-
-@pytest.fixture(scope="module")
-def create(printed: dict[str, Any], play: Play, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Create]:
-    """A function that creates the cluster anew, with these parts in its configuration."""
-    file: Path = tmp_path_factory.mktemp("create") / "parts.yaml"
-
-    def created(parts: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-        assert printed  # its configuration is published before it goes
-        file.write_text(yaml.safe_dump(parts))
-        subprocess.run([sys.executable, SANDBOX, "delete", "el"], check=True, timeout=300)
-        line = [sys.executable, str(SANDBOX), "create", "el", str(file)]
-        return subprocess.run(line, text=True, capture_output=True, timeout=2200, check=False)
-
-    yield created
-    done = created({})
-    assert done.returncode == 0, done.stdout + done.stderr
-    subprocess.run([sys.executable, SANDBOX, "boot"], check=True, timeout=900)
-    done = play("--limit", "el-head,el-cpu-st-c5-1")
-    assert done.returncode == 0, done.stdout[-3000:]
 
 
 @pytest.mark.long
@@ -66,7 +42,7 @@ def test_a_head_node_that_fails_ends_the_creation(create: Create, printed: dict[
 @pytest.mark.long
 def test_a_cluster_is_created_with_what_publish_prints(create: Create, printed: dict[str, Any]) -> None:
     done = create(printed)
-    assert done.returncode == 0, done.stdout + done.stderr
+    ok(done)
     assert done.stdout.endswith("el: CREATE_COMPLETE\n")
     subprocess.run([sys.executable, SANDBOX, "boot"], check=True, timeout=900)
     for name in ("el-head", "el-cpu-st-c5-1"):

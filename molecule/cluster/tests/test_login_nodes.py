@@ -18,10 +18,10 @@ import yaml
 
 from .bundles import SANDBOX, Bundle, config, republish, update
 from .conftest import host
+from .helpers import Play, Run, ok
 from .test_control_plane import settled
 
-Play = Callable[..., subprocess.CompletedProcess[str]]
-Boot = Callable[..., subprocess.CompletedProcess[str]]
+Boot = Callable[..., Run]
 
 # A script of the user's own that takes its time; after it the mirror answers no more.
 SLOW = """#!/bin/bash
@@ -47,7 +47,7 @@ def boot(play: Play, tmp_path: Path) -> Iterator[Boot]:
     (first,) = yaml.safe_load(config("main").read_text())["LoginNodes"]["Pools"]
     second = {**first, "Name": POOL}
 
-    def boots_with(*actions: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    def boots_with(*actions: dict[str, Any]) -> Run:
         second["CustomActions"] = {"OnNodeConfigured": {"Sequence": list(actions)}}
         return update("main", tmp_path, {"LoginNodes": {"Pools": [second]}})
 
@@ -58,8 +58,7 @@ def boot(play: Play, tmp_path: Path) -> Iterator[Boot]:
         done = update("main", tmp_path, parts)
         assert done.stdout.endswith("main: UPDATE_COMPLETE\n"), done.stdout + done.stderr
     subprocess.run([sys.executable, SANDBOX, "boot"], check=True, timeout=900)
-    done = play("--limit", "login")
-    assert done.returncode == 0, done.stdout[-3000:]
+    done = ok(play("--limit", "login"))
 
 
 def member() -> str:

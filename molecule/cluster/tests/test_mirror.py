@@ -5,14 +5,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from testinfra.host import Host
 
-On = Callable[[str], Host]
-Play = Callable[..., subprocess.CompletedProcess[str]]
+from .helpers import On, Play, ok, variables
+
 NODE = "cpu-st-c5-1"
 
 
@@ -20,13 +18,17 @@ NODE = "cpu-st-c5-1"
 def filled(on: On, play: Play) -> Iterator[None]:
     """The head node fills /fsx/mirror and an S3 prefix; afterwards both go."""
     on("head").check_output("aws s3 mb s3://sandbox-mirror")
-    variables = {"mirror_hosts": "head", "mirror_dir": "/fsx/mirror", "mirror_s3": "s3://sandbox-mirror/pins"}
-    variables |= {"mirror_from": ["http://mirror"], "mirror_architectures": ["x86_64"]}
-    # NCCL is as large as all else together, a hundred times.
-    variables |= {"mirror_components": ["enroot", "pyxis", "efa", "node_exporter", "prometheus"]}
-    result = play("-e", json.dumps(variables), "--become", name="mirror")
-    assert result.returncode == 0, result.stdout[-3000:]
-    again = play("-e", json.dumps(variables), "--become", name="mirror")
+    given = variables(
+        mirror_hosts="head",
+        mirror_dir="/fsx/mirror",
+        mirror_s3="s3://sandbox-mirror/pins",
+        mirror_from=["http://mirror"],
+        mirror_architectures=["x86_64"],
+        # NCCL is as large as all else together, a hundred times.
+        mirror_components=["enroot", "pyxis", "efa", "node_exporter", "prometheus"],
+    )
+    ok(play(*given, "--become", name="mirror"))
+    again = play(*given, "--become", name="mirror")
     assert "changed=0" in again.stdout, again.stdout[-3000:]
     yield
     on("head").check_output("rm -rf /fsx/mirror && aws s3 rb --force s3://sandbox-mirror")
@@ -38,14 +40,20 @@ def test_a_file_keeps_its_name(on: On) -> None:
     assert all(name.startswith("enroot+caps") for name in found), found
 
 
-@pytest.mark.parametrize("mirror", ["/fsx/mirror", "s3://sandbox-mirror/pins"])
+@pytest.mark.usefixtures("filled")
+def test_what_vouches_for_the_efa_installer_comes_along(on: On) -> None:
+    """Without a hash of its own: nodes verify the signature by the key's fingerprint."""
+    found = on("head").check_output("find /fsx/mirror -name 'aws-efa-installer*' -printf '%f\\n'").split("\n")
+    assert sorted(name.rpartition(".")[2] for name in found) == ["gz", "key", "sig"], found
+
+
+@pytest.mark.parametrize("mirror", [pytest.param("/fsx/mirror", marks=pytest.mark.long), "s3://sandbox-mirror/pins"])
 @pytest.mark.usefixtures("filled")
 def test_node_installs_from_the_mirror_alone(on: On, play: Play, mirror: str) -> None:
     node = on(NODE)
     node.check_output("rm /usr/local/bin/node_exporter")
-    variables = {"common_mirrors": [mirror], "common_upstream": False, "common_cache_dir": ""}
-    result = play("--limit", NODE, "--tags", "node_exporter", "-e", json.dumps(variables))
-    assert result.returncode == 0, result.stdout[-3000:]
+    given = variables(common_mirrors=[mirror], common_upstream=False, common_cache_dir="")
+    ok(play("--limit", NODE, "--tags", "node_exporter", *given))
     report = json.loads(node.file("/var/lib/pcluster-postboot/report.json").content_string)
     assert [c["status"] for c in report["components"]] == ["changed"], report
     assert "nodename" in node.check_output("curl -sf http://localhost:9100/metrics")

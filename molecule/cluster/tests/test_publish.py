@@ -6,20 +6,17 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 import yaml
-from testinfra.host import Host
 
-from .bundles import DIR, STATE, printed
+from .bundles import DIR, SCENARIO, STATE, bucket, printed
 from .conftest import TOPOLOGY
+from .helpers import On, Play, Run, failed, variables
 
-On = Callable[[str], Host]
-Play = Callable[..., subprocess.CompletedProcess[str]]
 BUCKET = "sandbox-publish"
 NODE = "cpu-st-c5-1"
 # What the sandbox itself runs on, so that little is downloaded, and nothing the second time.
@@ -35,24 +32,20 @@ OPTIONS = {
 @pytest.fixture(scope="module")
 def s3() -> Iterator[Any]:
     """The bucket, as a resource of boto3."""
-    bucket = boto3.resource("s3", region_name="us-east-1").Bucket(BUCKET)
-    bucket.create()
-    bucket.objects.all().delete()  # of a run that was killed
-    yield bucket
-    bucket.objects.all().delete()
-    bucket.delete()
+    with bucket(BUCKET) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
-def published(play: Play, s3: Any) -> subprocess.CompletedProcess[str]:
-    return play("-e", json.dumps(OPTIONS), name="publish")
+def published(play: Play, s3: Any) -> Run:
+    return play(*variables(**OPTIONS), name="publish")
 
 
 def times(s3: Any) -> dict[str, Any]:
     return {entry.key: entry.last_modified for entry in s3.objects.all()}
 
 
-def test_a_node_gets_what_was_printed(on: On, published: subprocess.CompletedProcess[str]) -> None:
+def test_a_node_gets_what_was_printed(on: On, published: Run) -> None:
     (queue,) = printed(published)["Scheduling"]["SlurmQueues"]
     assert queue["Iam"]["S3Access"] == [{"BucketName": BUCKET, "KeyName": "bundles/*"}]
     action = queue["CustomActions"]["OnNodeConfigured"]
@@ -76,6 +69,7 @@ def test_a_node_gets_what_was_printed(on: On, published: subprocess.CompletedPro
         node.check_output(f"rm -rf {folder}")
 
 
+@pytest.mark.long
 def test_a_cluster_whose_nodes_could_replace_the_bundles_is_refused(play: Play, s3: Any, tmp_path: Path) -> None:
     before = times(s3)
     queue = {"Name": "gpu", "Iam": {"S3Access": [{"BucketName": BUCKET, "EnableWriteAccess": True}]}}
@@ -84,32 +78,60 @@ def test_a_cluster_whose_nodes_could_replace_the_bundles_is_refused(play: Play, 
         yaml.safe_dump({"HeadNode": {"InstanceType": "m5.large"}, "Scheduling": {"SlurmQueues": [queue]}})
     )
     options = {**OPTIONS, "publish_dir": str(tmp_path / "bundles"), "publish_config": str(config)}
-    result = play("-e", json.dumps(options), name="publish")
-    assert result.returncode != 0
+    result = failed(play(*variables(**options), name="publish"))
     assert f"queue gpu could write to s3://{BUCKET}/bundles/ by S3Access to {BUCKET}/* with" in result.stdout
     # Before anything was built, or uploaded.
     assert (times(s3), (tmp_path / "bundles").exists()) == (before, False)
 
 
-def test_nothing_is_uploaded_twice(play: Play, published: subprocess.CompletedProcess[str], s3: Any) -> None:
-    before, first = times(s3), printed(published)
-    assert len(before) == 3
-    again = play("-e", json.dumps(OPTIONS), name="publish")
-    assert "changed=0" in again.stdout, again.stdout[-3000:]
-    assert (printed(again), times(s3)) == (first, before)
+@pytest.fixture(scope="module")
+def again(play: Play, published: Run, s3: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run, bool]:
+    """The same once more, for an image too; what was printed before, and whether everything in S3 is as it was."""
+    component = tmp_path_factory.mktemp("image") / "component.yaml"
+    before = times(s3)
+    done = play(*variables(**OPTIONS, publish_image_component=str(component)), name="publish")
+    return done, published, times(s3) == before and len(before) == 3
+
+
+def test_nothing_is_uploaded_twice(again: tuple[Run, Run, bool]) -> None:
+    done, first, kept = again
+    assert "changed=1 " in done.stdout, done.stdout[-3000:]  # the component, which is a file
+    assert (printed(done), kept) == (printed(first), True)
+
+
+@pytest.mark.parametrize("version", ["3.16.1", pytest.param("3.13.2", marks=pytest.mark.long)])
+def test_parallelcluster_builds_an_image_with_what_is_printed(again: tuple[Run, Run, bool], version: str) -> None:
+    part = printed(again[0], image=True)
+    parent = {"InstanceType": "c5.xlarge", "ParentImage": "ami-00000000000000000"}
+    python = STATE / f"cache/parallelcluster-{version}/bin/python"
+    done = subprocess.run(
+        [python, SCENARIO / "parallelcluster/image.py"],
+        input=yaml.safe_dump({"Build": {**parent, **part["Build"]}}),
+        text=True,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    resources = json.loads(done.stdout)["Resources"]
+    # After ParallelCluster's own software.
+    *_others, last = resources["ImageRecipe"]["Properties"]["Components"]
+    assert [{"Type": "arn", "Value": last["ComponentArn"]}] == part["Build"]["Components"]
+    (reads,) = part["Build"]["Iam"]["AdditionalIamPolicies"]
+    assert reads["Policy"] in resources["InstanceRole"]["Properties"]["ManagedPolicyArns"]
 
 
 @pytest.mark.usefixtures("published")
 def test_another_bundle_leaves_the_first(play: Play, s3: Any) -> None:
     before = times(s3)
     other = {**OPTIONS, "publish_group_vars": ""}
-    check = play("--check", "-e", json.dumps(other), name="publish")
+    check = play("--check", *variables(**other), name="publish")
     assert "changed=2" in check.stdout, check.stdout[-3000:]
     assert times(s3) == before
     # With a download too, which is the one that the head node's variables ask for.
     mirror = f"http://{TOPOLOGY['services']['mirror']['address']}"
     other |= {"publish_artifacts": True, "publish_components": ["node_exporter"], "publish_from": [mirror]}
-    result = play("-e", json.dumps(other), name="publish")
+    result = play(*variables(**other), name="publish")
     assert printed(result) != printed(check)
     after = times(s3)
     assert {key: after[key] for key in before} == before
