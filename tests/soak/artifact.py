@@ -30,10 +30,8 @@ import tarfile
 import tempfile
 import threading
 import time
-import traceback
 import types
 import urllib.request
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -41,21 +39,10 @@ from pathlib import Path
 from typing import Any
 
 REPO = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPO / "tests"))
 
-
-def load_collection() -> None:
-    """Make this checkout importable as a collection, whatever else is installed."""
-    if "ansible_collections.pcluster.postboot" in sys.modules:
-        return
-    for name, path in (
-        ("ansible_collections", []),
-        ("ansible_collections.pcluster", []),
-        ("ansible_collections.pcluster.postboot", [str(REPO)]),
-    ):
-        package = types.ModuleType(name)
-        package.__path__ = path
-        sys.modules[name] = package
-
+from children import Child  # noqa: E402
+from programs import load_collection  # noqa: E402
 
 # --- a server that misbehaves on request ---------------------------------------------------------------------------
 
@@ -70,7 +57,6 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def do_GET(self) -> None:
-        """Answer as the script says."""
         with self.server.lock:
             self.server.busy += 1
             self.server.busiest = max(self.server.busiest, self.server.busy)
@@ -186,11 +172,9 @@ class Server(ThreadingHTTPServer):
         """Say nothing: clients go away here, and are killed."""
 
     def url(self, path: str = "") -> str:
-        """Return the address of a path."""
         return f"{self.scheme}://127.0.0.1:{self.server_address[1]}{path}"
 
     def start(self) -> None:
-        """Serve from a thread."""
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def stop(self) -> None:
@@ -220,22 +204,11 @@ def tar_bytes(members: dict[str, bytes | str], compression: str = "gz", mode: in
     return buffer.getvalue()
 
 
-def zip_bytes(members: dict[str, bytes]) -> bytes:
-    """Return a zip of files."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    return buffer.getvalue()
-
-
 def sha256(data: bytes) -> str:
-    """Return the hash of bytes."""
     return hashlib.sha256(data).hexdigest()
 
 
 def version_files(version: int) -> dict[str, bytes]:
-    """Return what is in a version of the software under test."""
     rng = random.Random(version)
     return {
         f"pkg-{version}/bin/tool": rng.randbytes(70_000),
@@ -263,7 +236,6 @@ class Node:
         self.state = root / "state"
 
     def artifact(self, version: int) -> dict[str, Any]:
-        """Return the module's argument for a version."""
         common = {
             "name": "pkg",
             "version": str(version),
@@ -292,23 +264,19 @@ class Node:
         return {f"{self.dest}/tree/{name.partition('/')[2]}": content for name, content in files.items()}
 
     def settings(self, **more: Any) -> Any:
-        """Return the settings of a run on this node."""
-        from ansible_collections.pcluster.postboot.plugins.module_utils._artifact_model import Settings
+        from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model import Settings
 
         given = {"timeout": 0.5, "retries": 2, "backoff": 0.01, "lease_ttl": 1.5, "cache_wait": 30, **more}
         return Settings(str(self.state), mirrors=self.mirrors, cache=str(self.cache or ""), **given)
 
     def run(self, version: int, **more: Any) -> dict[str, Any]:
         """Run the module's work here and return its one result, with its error."""
-        from ansible_collections.pcluster.postboot.plugins.module_utils import (
-            _artifact,
-            _artifact_cache,
-            _artifact_model,
-        )
+        from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import cache as artifact_cache
+        from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import ensure, model
 
-        _artifact_cache.FIRST_SLEEP, _artifact_cache.LONGEST_SLEEP = 0.02, 2.0  # a soak has no time
-        artifacts = _artifact_model.parse_all([self.artifact(version)])
-        outcome = _artifact.ensure_all(artifacts, self.settings(**more))[0]
+        artifact_cache.FIRST_SLEEP, artifact_cache.LONGEST_SLEEP = 0.02, 2.0  # a soak has no time
+        artifacts = model.parse_all([self.artifact(version)])
+        outcome = ensure.ensure_all(artifacts, self.settings(**more))[0]
         return {**outcome.result(), "error": outcome.error, "warnings": outcome.warnings}
 
     def places(self) -> list[Path]:
@@ -373,10 +341,9 @@ class Killer:
         self._lock = threading.Lock()
 
     def __call__(self, frame: types.FrameType, event: str, arg: Any) -> None:
-        """Be told of each call of a C function."""
         if event != "c_call" or getattr(arg, "__name__", "") not in STEPS:
             return
-        if not any(part in frame.f_code.co_filename for part in ("/_artifact", "/shutil.py", "/os.py")):
+        if not any(part in frame.f_code.co_filename for part in ("/_artifact/", "/shutil.py", "/os.py")):
             return
         if "/os.py" in frame.f_code.co_filename and frame.f_code.co_name not in ("makedirs", "fdopen"):
             return
@@ -395,39 +362,6 @@ class Killer:
         threading.setprofile(None)
 
 
-def fork(work: Callable[[], Any]) -> tuple[int, int]:
-    """Run something in a child; return its pid and a pipe on which its result comes, unless it is killed."""
-    out, inward = os.pipe()
-    pid = os.fork()
-    if pid:
-        os.close(inward)
-        return pid, out
-    status = 1
-    try:
-        os.close(out)
-        answer = json.dumps(work())
-        with os.fdopen(inward, "w") as pipe:
-            pipe.write(answer)
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(status)
-
-
-def join(child: tuple[int, int]) -> Any:
-    """Return a child's result; None when it was killed."""
-    pid, out = child
-    with os.fdopen(out) as pipe:
-        text = pipe.read()
-    code = os.waitpid(pid, 0)[1]
-    if code == signal.SIGKILL:
-        return None
-    if code:
-        raise AssertionError(f"a child ended with status {code}")
-    return json.loads(text)
-
-
 def killed_run(node: Node, version: int, at: int, **more: Any) -> dict[str, Any] | None:
     """Run in a child that dies at a step; return None if it did, else its result and how many steps there were."""
 
@@ -436,7 +370,7 @@ def killed_run(node: Node, version: int, at: int, **more: Any) -> dict[str, Any]
             result = node.run(version, **more)
         return {**result, "steps": killer.count}
 
-    answer: dict[str, Any] | None = join(fork(work))
+    answer: dict[str, Any] | None = Child(work).join()
     return answer
 
 
@@ -445,7 +379,6 @@ class Violation(AssertionError):
 
 
 def demand(problems: list[str], when: str) -> None:
-    """Raise what is wrong, if anything is."""
     if problems:
         raise Violation(f"{when}: {'; '.join(problems)}")
 
@@ -469,8 +402,6 @@ def converge(node: Node, version: int, hits: Callable[[], int]) -> None:
 
 
 class Soak:
-    """Rounds of faults against one server process."""
-
     def __init__(self, root: Path, seed: int) -> None:
         self.root, self.rng = root, random.Random(seed)
         self.numbers = itertools.count()
@@ -483,7 +414,6 @@ class Soak:
         server.socket.close()
 
     def close(self) -> None:
-        """End the server."""
         os.kill(self.server_pid, signal.SIGTERM)
         os.waitpid(self.server_pid, 0)
 
@@ -494,7 +424,6 @@ class Soak:
             return sum(json.loads(answer.read()).values())
 
     def node(self, kind: str, cache: bool, mirrors: tuple[str, ...] = ()) -> Node:
-        """Return a new node."""
         root = self.root / f"round-{next(self.numbers)}"
         root.mkdir()
         return Node(root / "node", kind, self.base, root / "cache" if cache else None, mirrors)
@@ -536,10 +465,10 @@ class Soak:
         """Be a file system that cannot exchange names, as NFS and Lustre."""
         from unittest import mock
 
-        from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact_files
+        from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import files as artifact_files
 
-        able = _artifact_files.exchange if start != "no exchange" else lambda one, other: False
-        return mock.patch.object(_artifact_files, "exchange", able)
+        able = artifact_files.exchange if start != "no exchange" else lambda one, other: False
+        return mock.patch.object(artifact_files, "exchange", able)
 
     def kill_round(self, kind: str, start: str, step: int) -> None:
         """Kill a run at a step, sometimes the next one too; then converge."""
@@ -567,8 +496,8 @@ class Soak:
         victim = self.rng.randrange(8) if self.rng.random() < 0.7 else None
         step = self.rng.randrange(1, 70)
         steps = [step if number == victim else 0 for number in range(8)]
-        children = [fork(functools.partial(killed_in, node, at)) for node, at in zip(nodes, steps)]
-        answers = [join(child) for child in children]
+        children = [Child(functools.partial(killed_in, node, at)) for node, at in zip(nodes, steps)]
+        answers = [child.join() for child in children]
         failed = [answer["error"] for answer in answers if answer and answer["error"]]
         demand(failed, "in a herd")
         killed = answers.count(None)
@@ -587,8 +516,8 @@ class Soak:
         nodes = [first] + [Node(first.root.parent / f"n{i}", "plain", self.base, first.cache) for i in range(7)]
         steps = [0] * 8
         steps[self.rng.randrange(8)] = self.rng.choice((0, self.rng.randrange(1, 70)))
-        children = [fork(functools.partial(killed_in, node, at)) for node, at in zip(nodes, steps)]
-        answers = [join(child) for child in children]
+        children = [Child(functools.partial(killed_in, node, at)) for node, at in zip(nodes, steps)]
+        answers = [child.join() for child in children]
         errors = [answer["error"] for answer in answers if answer and answer["error"]]
         killed = answers.count(None)
         demand([error for error in errors if "HTTP 503 (3 tries)" not in error], "in an outage")
@@ -628,7 +557,6 @@ class Soak:
 
 
 def killed_in(node: Node, at: int) -> dict[str, Any]:
-    """Be one of a herd."""
     with Killer(at):
         return node.run(2, timeout=5)
 
@@ -711,7 +639,7 @@ def main() -> int:
             done[what] += 1
             if number % 50 == 0:
                 print(f"{number} rounds, {failed} violations, {time.monotonic() - started:.0f} s", flush=True)
-        said = join(fork(lambda: in_own_mounts(root / "mounts")))
+        said = Child(lambda: in_own_mounts(root / "mounts")).join()
         print("\n".join(said) if said else "full disks: not tried (needs root)", flush=True)
     finally:
         soak.close()

@@ -33,21 +33,7 @@ REPO = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "tests"))
 
 from children import Child  # noqa: E402
-
-
-def load_collection() -> None:
-    """Make this checkout importable as a collection, whatever else is installed."""
-    if "ansible_collections.pcluster.postboot" in sys.modules:
-        return
-    for name, path in (
-        ("ansible_collections", []),
-        ("ansible_collections.pcluster", []),
-        ("ansible_collections.pcluster.postboot", [str(REPO)]),
-    ):
-        package = types.ModuleType(name)
-        package.__path__ = path
-        sys.modules[name] = package
-
+from programs import load_collection  # noqa: E402
 
 # --- processes -----------------------------------------------------------------------------------------------------
 
@@ -86,7 +72,7 @@ PHASES = {
 def phase_of(frame: types.FrameType | None) -> str:
     """Return in which part of its work a builder is; of phases within phases the innermost."""
     while frame:
-        if "/_shared_build" in frame.f_code.co_filename and frame.f_code.co_name in PHASES:
+        if "/_shared_build/" in frame.f_code.co_filename and frame.f_code.co_name in PHASES:
             return PHASES[frame.f_code.co_name]
         frame = frame.f_back
     return "look"
@@ -100,10 +86,9 @@ class Killer:
         self.count: collections.Counter[str] = collections.Counter()
 
     def __call__(self, frame: types.FrameType, event: str, arg: Any) -> None:
-        """Be told of each call of a C function."""
         if event != "c_call" or getattr(arg, "__name__", "") not in CALLS:
             return
-        if not any(part in frame.f_code.co_filename for part in ("/_shared_build", "/shutil.py", "/subprocess.py")):
+        if not any(part in frame.f_code.co_filename for part in ("/_shared_build/", "/shutil.py", "/subprocess.py")):
             return
         phase = phase_of(frame)
         self.count[phase] += 1
@@ -133,13 +118,11 @@ class Violation(AssertionError):
 
 
 def demand(problems: list[str], when: str) -> None:
-    """Raise what is wrong, if anything is."""
     if problems:
         raise Violation(f"{when}: {'; '.join(problems)}")
 
 
 def release_name(version: int) -> str:
-    """Return the name of a version's release."""
     return f"2.{version}-x86_64"
 
 
@@ -162,7 +145,6 @@ class Cluster:
         return files
 
     def source(self, version: int, flavour: str) -> Path:
-        """Write the source of a version, once."""
         folder = self.base / f"source-{version}-{flavour}"
         if not folder.exists():
             for name, data in self.content(version, flavour).items():
@@ -173,7 +155,7 @@ class Cluster:
 
     def request(self, version: int, flavour: str = "a", **more: Any) -> Any:
         """Return what a node asks for."""
-        from ansible_collections.pcluster.postboot.plugins.module_utils import _shared_build
+        from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build import build
 
         copy = 'for part in "$1"/lib/*; do cp "$part" "$2/lib/"; sleep "$3"; done'
         given: dict[str, Any] = {
@@ -195,23 +177,21 @@ class Cluster:
             "busy": ("true",),
             **more,
         }
-        return _shared_build.Request(**given)
+        return build.Request(**given)
 
     def run(self, node: str, version: int, flavour: str = "a", **more: Any) -> dict[str, Any]:
         """Be a node that asks for a version; return its result, with its error."""
-        from ansible_collections.pcluster.postboot.plugins.module_utils import (
-            _shared_build,
-            _shared_build_root,
-            _shared_build_steps,
-        )
+        from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+        from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build import build, steps
+        from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build import root as shared_build_root
 
-        _shared_build_steps.SCRATCH_DIR, _shared_build_steps.LOG_DIR = str(self.scratch), str(self.base / "log")
-        _shared_build_root.LONGEST_PAUSE = _shared_build_root.LONGEST_LOOK = 0.05
-        _shared_build_root.node_name = lambda: node
+        steps.SCRATCH_DIR, steps.LOG_DIR = str(self.scratch), str(self.base / "log")
+        shared_build_root.LONGEST_PAUSE = shared_build_root.LONGEST_LOOK = 0.05
+        shared_build_root.node_name = lambda: node
         try:
-            return {**_shared_build.apply(self.request(version, flavour, **more))._asdict(), "error": "", "lost": False}
-        except _shared_build.BuildError as error:
-            return {"error": str(error), "lost": isinstance(error, _shared_build.LostError), "log": error.log}
+            return {**build.apply(self.request(version, flavour, **more))._asdict(), "error": "", "lost": False}
+        except Problem as error:
+            return {"error": str(error), "lost": isinstance(error, shared_build_root.LostError), **error.told}
 
     def start(self, node: str, version: int, phase: str = "", at: int = 0, **more: Any) -> Child:
         """Start a node that asks for a version and may die at a call within a phase."""
@@ -224,7 +204,6 @@ class Cluster:
         return Child(work)
 
     def builds(self) -> int:
-        """Return how many builds began."""
         return len(self.built.read_text().splitlines()) if self.built.exists() else 0
 
     def flaw(self, name: str) -> str:
@@ -241,7 +220,6 @@ class Cluster:
         return f"{name}: wrong are {', '.join(sorted(wrong))}" if wrong else ""
 
     def current(self, link: str = "current") -> str:
-        """Return what a link names."""
         try:
             return os.readlink(self.root / link)
         except FileNotFoundError:
@@ -294,8 +272,6 @@ STARTS = ("fresh", "fresh", "older", "older", "broken", "current broken", "other
 
 
 class Soak:
-    """Rounds of faults."""
-
     def __init__(self, root: Path, seed: int) -> None:
         self.root, self.rng = root, random.Random(seed)
         self.numbers = itertools.count()
@@ -381,10 +357,10 @@ class Soak:
 
     def _steal(self, cluster: Cluster, builders: list[Child], versions: tuple[int, ...]) -> list[Child]:
         """Replace the lock while somebody holds it, at any moment of that, and start another builder or two."""
-        from ansible_collections.pcluster.postboot.plugins.module_utils import _shared_build_root
+        from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build import root as shared_build_root
 
         root = str(cluster.root)
-        while not (os.path.isdir(root) and _shared_build_root.holder_now(root)):
+        while not (os.path.isdir(root) and shared_build_root.holder_now(root)):
             if all(builder.ended() for builder in builders):
                 return []
         time.sleep(self.rng.random() * 0.06)  # any moment will do

@@ -82,7 +82,6 @@ class Broken(Exception):
 
 
 def on(node: str, command: str) -> str:
-    """Run a command on a node."""
     line = ["podman", "exec", f"postboot-{node}", "bash", "-c", command]
     done = subprocess.run(line, env=ENVIRONMENT, text=True, capture_output=True, timeout=120, check=False)
     if done.returncode:
@@ -91,7 +90,6 @@ def on(node: str, command: str) -> str:
 
 
 def site(node: str) -> list[str]:
-    """The command line of site.yml for one node."""
     program = Path(sys.executable).parent / "ansible-playbook"
     return [str(program), "-i", str(STATE / "inventory"), "pcluster.postboot.site", "--limit", node]
 
@@ -123,7 +121,6 @@ def kill(node: str, after: float, there_too: bool) -> None:
 
 
 def holds(service: Service) -> None:
-    """Raise what is wrong with a service."""
     properties = "ActiveState,UnitFileState,ExecMainStartTimestampMonotonic"
     shown = on(service.node, f"systemctl show -p {properties} {service.name}")
     state = dict(line.split("=", 1) for line in shown.splitlines())
@@ -157,7 +154,6 @@ def one_round(dice: random.Random, say: Callable[[str], None]) -> None:
 
 
 def main() -> int:
-    """Go through the rounds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=100, help="how many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=None, help="the first round's seed, to repeat one")
