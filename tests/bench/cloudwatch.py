@@ -27,9 +27,8 @@ import conftest  # noqa: E402,F401  # makes this checkout importable as a collec
 import yaml  # noqa: E402
 from figures import Figure, run  # noqa: E402
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _cloudwatch_config as config  # noqa: E402
-from ansible_collections.pcluster.postboot.plugins.module_utils import _cloudwatch_keys as keys  # noqa: E402
-from ansible_collections.pcluster.postboot.plugins.plugin_utils import _cloudwatch_dashboards as dashboards  # noqa: E402
+from ansible_collections.pcluster.postboot.plugins.module_utils._cloudwatch import config, keys  # noqa: E402
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._cloudwatch import dashboards  # noqa: E402
 
 # A search returns up to 500 time series (aws-cdk-lib 2.275.0, SearchExpressionProps), of metrics that have reported
 # data within two weeks (Amazon CloudWatch User Guide, "Use search expressions in graphs").
@@ -75,7 +74,6 @@ class CloudWatch:
         self.values[series].extend(values)
 
     def now(self, series: Series, stat: str, today: int) -> float | None:
-        """Return a statistic of the last minute."""
         values = self.values.get(series, []) if self.seen.get(series) == today else []
         if not values:
             return None
@@ -128,7 +126,6 @@ class CloudWatch:
 
 
 def defaults() -> dict[str, Any]:
-    """Return what the role measures."""
     path = REPOSITORY / "roles/cloudwatch_agent/defaults/main.yml"
     return dict(yaml.safe_load(path.read_text())["cloudwatch_agent_measurements"])
 

@@ -71,13 +71,11 @@ def pack(image: Path, work: Path) -> None:
 
 
 def in_memory(image: Path) -> int:
-    """Return how many bytes of a file are in the page cache: what has come from the disk since it was forgotten."""
     line = ["fincore", "--bytes", "--noheadings", "--output", "RES", str(image)]
     return int(subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def forget(image: Path) -> None:
-    """Take a file out of the page cache."""
     descriptor = os.open(image, os.O_RDONLY)
     try:
         os.fsync(descriptor)

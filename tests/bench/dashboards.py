@@ -65,6 +65,8 @@ UNITS = (
     "supervisord",
 )
 STATES = ("active", "activating", "deactivating", "failed", "inactive")
+# What role node_health finds on each node: the worst, and as much as one fault leaves.
+FINDINGS = {"gpu_missing": "replace", "gpu_xid_79": "reboot", "nvlink_errors": "watch"}
 # Metrics of node_exporter that have one series a node.
 SINGLE = (
     *("node_boot_time_seconds", "node_load1", "node_memory_MemAvailable_bytes", "node_memory_MemFree_bytes"),
@@ -106,6 +108,9 @@ def p5(node: str, queue: str) -> Iterator[tuple[str, Labels]]:
         labels = {**here, "mountpoint": mountpoint, "fstype": kind, "device": device}
         for name in ("avail_bytes", "size_bytes", "files", "files_free", "readonly", "device_error"):
             yield f"node_filesystem_{name}", labels
+    yield "pcluster_node_health_check_timestamp_seconds", here
+    for finding, kind in FINDINGS.items():
+        yield "pcluster_node_health_finding", {**here, "finding": finding, "class": kind}
     for unit in UNITS:
         for state in STATES:
             yield "node_systemd_unit_state", {**here, "name": f"{unit}.service", "state": state, "type": "simple"}
@@ -154,6 +159,21 @@ def slurm(nodes: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Labels]]:
             yield f"slurm_node_{name}", one
 
 
+def decider(nodes: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Labels]]:
+    """What node_health's decider tells on the head node: one half of the nodes is drained, the other half is not."""
+    here = {"pc_cluster": "main", "pc_node": "head", "pc_node_type": "head", "job": "node", "instance": "head"}
+    yield "up", here
+    yield "pcluster_node_health_decider_timestamp_seconds", here
+    for place, (node, _queue) in enumerate(nodes):
+        yield "pcluster_node_health_silent", {**here, "node": node}
+        for finding in FINDINGS:
+            one = {**here, "node": node, "finding": finding}
+            if place % 2:
+                yield "pcluster_node_health_drained", one
+            else:
+                yield "pcluster_node_health_withheld", {**one, "why": "limit"}
+
+
 def rules() -> list[dict[str, Any]]:
     groups = [group for path in sorted(RULES.glob("*.yml")) for group in yaml.safe_load(path.read_text())["groups"]]
     return [rule for group in groups for rule in group["rules"]]
@@ -164,7 +184,7 @@ def of_queues() -> tuple[Store, int]:
     """All series of a cluster with one node in each queue, those that the rules record included; and what they read."""
     store, read = Store(), 0
     nodes = [(f"{queue}-st-p5-1", queue) for queue in QUEUES]
-    for name, labels in (*(one for node in nodes for one in p5(*node)), *slurm(nodes)):
+    for name, labels in (*(one for node in nodes for one in p5(*node)), *slurm(nodes), *decider(nodes)):
         store.add(name, [labels])
     for rule in rules():
         evaluator = Evaluator(store, points=1)
@@ -207,18 +227,8 @@ def step(hours: int, width: int, most: int | None) -> int:
     (pkg/promlib/models/query.go, pkg/promlib/intervalv2/intervalv2.go)
     """
     raw = hours * 3600 / (most or SCREEN * width // 24)
-    bounds = (
-        (45, 30),
-        (90, 60),
-        (210, 120),
-        (450, 300),
-        (750, 600),
-        (1050, 900),
-        (1500, 1200),
-        (2700, 1800),
-        (5400, 3600),
-    )
-    return max(SCRAPE, next(rounded for bound, rounded in bounds if raw <= bound))
+    bounds = {45: 30, 90: 60, 210: 120, 450: 300, 750: 600, 1050: 900, 1500: 1200, 2700: 1800, 5400: 3600}
+    return max(SCRAPE, next(rounded for bound, rounded in bounds.items() if raw <= bound))
 
 
 def filled(expr: str, hours: int, every: int) -> str:
@@ -233,11 +243,14 @@ def filled(expr: str, hours: int, every: int) -> str:
     return re.sub(r"\$(\w+)", lambda match: values.get(match[1], ".*"), expr)
 
 
-def panels() -> Iterator[tuple[str, dict[str, Any]]]:
-    for path in sorted(DASHBOARDS.glob("*.json")):
-        for panel in json.loads(path.read_text())["panels"]:
-            if panel["type"] != "row":
-                yield path.stem, panel
+def boards() -> dict[str, Any]:
+    return {path.stem: json.loads(path.read_text()) for path in sorted(DASHBOARDS.glob("*.json"))}
+
+
+@cache
+def panels() -> list[tuple[str, dict[str, Any]]]:
+    """Each panel that asks for something, after the name of its dashboard."""
+    return [(name, panel) for name, made in boards().items() for panel in made["panels"] if panel["type"] != "row"]
 
 
 def queries(panel: dict[str, Any], hours: int) -> Iterator[tuple[Node, int]]:

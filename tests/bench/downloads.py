@@ -36,6 +36,7 @@ import yaml
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY / "tests"))
 
+import conftest  # noqa: E402,F401  # makes this checkout importable as a collection
 from children import Child  # noqa: E402
 from figures import Figure, run  # noqa: E402
 
@@ -54,16 +55,6 @@ COUNTED = (
     *("open", "stat", "lstat", "access", "readlink", "listdir", "scandir", "utime", "chmod"),
     *("mkdir", "rmdir", "unlink", "remove", "rename", "replace", "link", "symlink"),
 )
-
-
-def load_collection(folder: str) -> None:
-    """Make this checkout importable as a collection, whatever else is installed; its link is in this folder."""
-    from ansible.plugins.loader import init_plugin_loader
-
-    link = Path(folder) / "ansible_collections" / "pcluster" / "postboot"
-    link.parent.mkdir(parents=True)
-    link.symlink_to(REPOSITORY)
-    init_plugin_loader([folder])
 
 
 # --- what is counted -----------------------------------------------------------------------------------------------
@@ -130,15 +121,12 @@ class Upstream(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers as the server says."""
-
     server: Upstream
 
     def log_message(self, *_ignored: object) -> None:
         """Say nothing."""
 
     def do_GET(self) -> None:
-        """Send the file, or 503."""
         server = self.server
         with server.lock:
             server.asked.append(time.monotonic())
@@ -183,22 +171,22 @@ class Herd:
         return max(node["ended"] for node in self.nodes) - self.published
 
     def failed(self) -> list[str]:
-        """Return what went wrong."""
         return [node["error"] for node in self.nodes if node["error"]]
 
 
 def one_node(number: int, place: Path, url: str, start: int) -> dict[str, Any]:
     """Be one node, which begins when the others do."""
-    from ansible_collections.pcluster.postboot.plugins.module_utils import _artifact, _artifact_files, _artifact_model
+    from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import ensure, model
+    from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
 
-    _artifact_files.machine = lambda: f"{number:08x}"  # no node can ask for another's processes
+    files.machine = lambda: f"{number:08x}"  # no node can ask for another's processes
     home = place / f"node-{number}"
     wanted = {"name": "efa", "url": url, "sha256": hashlib.sha256(DATA).hexdigest(), "dest": str(home / "efa.tar.gz")}
-    settings = _artifact_model.Settings(str(home / "state"), cache=str(place / "cache"))
-    artifacts = _artifact_model.parse_all([wanted])
+    settings = model.Settings(str(home / "state"), cache=str(place / "cache"))
+    artifacts = model.parse_all([wanted])
     os.read(start, 1)
     with Calls(place / "cache") as calls:
-        outcome = _artifact.ensure_all(artifacts, settings)[0]
+        outcome = ensure.ensure_all(artifacts, settings)[0]
     return {"calls": calls.made, "ended": time.monotonic(), "source": outcome.source, "error": outcome.error}
 
 
@@ -231,40 +219,21 @@ def herd(nodes: int, seconds: float, outage: float = 0, kill_after: float = 0) -
 
 def nccl(node: str, method: str) -> tuple[dict[str, Any], float]:
     """Return with what roles/nccl has a compute node look for NCCL, and how many seconds it waits between two looks."""
-    from ansible.parsing.dataloader import DataLoader
-    from ansible.template import Templar
+    from ansible_collections.pcluster.postboot.tests.templating import work_out
 
-    from ansible_collections.pcluster.postboot.plugins.action import check_variables
-
-    values: dict[str, Any] = {}
-    for role in ("common", "nccl"):
-        for part in ("defaults", "vars"):
-            values.update(yaml.safe_load((REPOSITORY / f"roles/{role}/{part}/main.yml").read_text()) or {})
-    facts = {
-        "node_type": "compute",
-        "node_name": node,
-        "cluster": "main",
-        "architecture": "x86_64",
-        "image_build": False,
-        "gpus": {"count": 8},
-        "efa": {"count": 32},
-        "components": {"cuda": "13.0"},
-        "mounts": {"wanted": [], "found": [{"path": "/fsx"}], "missing": []},
-    }
-    values.update(nccl_method=method, ansible_facts={"pcluster": facts}, inventory_hostname="localhost")
-    trusted = check_variables._trusted
-    templar = Templar(loader=DataLoader(), variables={name: trusted(value) for name, value in values.items()})
+    facts = {"node_type": "compute", "node_name": node, "gpus": {"count": 8}, "components": {"cuda": "13.0"}}
+    value = work_out("common nccl", facts, nccl_method=method, inventory_hostname="localhost")
     tasks = yaml.safe_load((REPOSITORY / "roles/nccl/tasks/configure.yml").read_text())
     looks = [task for task in tasks[0]["block"] if "until" in task]
     (look,) = looks
-    arguments = {key: trusted(value) for key, value in look["pcluster.postboot.shared_build"].items()}
-    return templar.template(arguments), float(templar.template(trusted(look["delay"])))
+    given = look["pcluster.postboot.shared_build"].items()
+    return {name: value(one) if "{{" in str(one) else one for name, one in given}, float(value(look["delay"]))
 
 
 def calls_of_a_look(arguments: dict[str, Any], building: bool, older: bool) -> int:
     """Return how many calls one look is, beside a builder or not, with an older release there or none."""
-    from ansible_collections.pcluster.postboot.plugins.module_utils import _shared_build
-    from ansible_collections.pcluster.postboot.plugins.module_utils import _shared_build_root as roots
+    from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build import build
+    from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build import root as roots
 
     with tempfile.TemporaryDirectory(prefix="bench-downloads-") as folder:
         root = Path(folder) / "nccl"
@@ -273,13 +242,13 @@ def calls_of_a_look(arguments: dict[str, Any], building: bool, older: bool) -> i
         given = {**arguments, "root": str(root), "steps": tuple(map(tuple, arguments["steps"]))}
         if older:
             made = {"release": "2.0-old", "steps": (("touch", "{stage}/file"),), "source": folder + "/source"}
-            _shared_build.apply(_shared_build.Request(**{**given, **made, "builder": True}))
+            build.apply(build.Request(**{**given, **made, "builder": True}))
         else:
             (root / roots.LOCK).touch()
 
         def look() -> int:
             with Calls(root) as calls:
-                outcome = _shared_build.apply(_shared_build.Request(**given))
+                outcome = build.apply(build.Request(**given))
             if outcome.published or bool(outcome.building) is not building:
                 raise SystemExit(f"this was not to be found: {outcome}")
             return len(calls.made)
@@ -322,13 +291,9 @@ def after_an_outage(seconds: float, nodes: Herd) -> list[Figure]:
 
 def measure() -> list[Figure]:
     """Run the herds beside each other, since they mostly sleep, and count NCCL's calls meanwhile."""
-    with tempfile.TemporaryDirectory(prefix="bench-downloads-") as folder:
-        load_collection(folder)
-        return _measure()
-
-
-def _measure() -> list[Figure]:
-    importlib.import_module("ansible_collections.pcluster.postboot.plugins.module_utils._artifact")  # before the forks
+    importlib.import_module(
+        "ansible_collections.pcluster.postboot.plugins.module_utils._artifact.ensure"
+    )  # before the forks
     children = [
         Child(lambda: herd(NODES, DOWNLOAD)),
         Child(lambda: herd(NODES, SHORT_DOWNLOAD, outage=OUTAGE)),

@@ -61,12 +61,17 @@ def table(title: str, figures: list[Figure]) -> str:
     return "\n".join([title, *lines])
 
 
-def run(title: str, measure: Callable[[], list[Figure]], *, about: str | None = None) -> int:
-    """A benchmark's main(): measure, print the table, write `--json FILE`; 1 where a reach was missed."""
+def run(title: str, measure: Callable[..., list[Figure]], *, about: str | None = None, **switches: str) -> int:
+    """A benchmark's main(): measure, print the table, write `--json FILE`; 1 where a reach was missed.
+
+    `measure` is told of each of the switches, which come with their help, whether it was given.
+    """
     parser = argparse.ArgumentParser(description=about or title, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here as well")
+    for name, text in switches.items():
+        parser.add_argument(f"--{name}", action="store_true", help=text)
     arguments = parser.parse_args()
-    figures = measure()
+    figures = measure(**{name: getattr(arguments, name) for name in switches})
     print(table(title, figures), flush=True)
     if arguments.json:
         told = [{**asdict(each), "reached": each.reached} for each in figures]

@@ -19,7 +19,6 @@ from __future__ import annotations
 import base64
 import gzip
 import heapq
-import importlib.util
 import json
 import os
 import random
@@ -32,14 +31,21 @@ import time
 import urllib.parse
 import urllib.request
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
-from figures import Figure, run
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
-import inventory
+from figures import Figure, run  # noqa: E402
+from programs import load, load_collection  # noqa: E402
+
+import inventory  # noqa: E402
+
+load_collection()
+
+from ansible_collections.pcluster.postboot.tests.unit.plugins.lab import Pages  # noqa: E402
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -57,23 +63,14 @@ DIGEST = "3f9e2c51ab07" + "0" * 52
 BUNDLE = f"s3://bucket/postboot/0.2.0-{DIGEST[:12]}"
 
 
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 # --- the nodes -----------------------------------------------------------------------------------------------------
 
 
 def report(dice: random.Random, bad: bool, gpu: bool) -> dict[str, Any]:
     """A node's report of all components, as `report` makes it after an upgrade of some of them."""
     components = []
-    for name in sorted(path.name for path in (REPOSITORY / "roles").iterdir() if path.name != "common"):
+    jobs = {path.stem for path in REPOSITORY.glob("playbooks/*.yml")}
+    for name in sorted({path.name for path in (REPOSITORY / "roles").iterdir()} - {"common", *jobs}):
         status = "changed" if name in UPGRADED else "unchanged" if gpu or name not in FOR_GPUS else "skipped"
         entry = {"name": name, "status": status, "changed": int(status == "changed"), "essential": name == "fsx"}
         entry.update(why="this node has no NVIDIA GPU" if status == "skipped" else "", changes=[])
@@ -154,7 +151,7 @@ class Cloud:
     """EC2 and SSM of one region."""
 
     def __init__(self, count: int, lost: int, clock: Any) -> None:
-        commands = load(REPOSITORY / "molecule/cluster/aws/commands.py")
+        commands = load("molecule/cluster/aws/commands.py")
         commands.time = SimpleNamespace(time=clock.now, monotonic=clock.now)  # type: ignore[attr-defined]
         self.names = [f"i-{number:017x}" for number in range(count)]
         everything = set(self.names)
@@ -175,7 +172,6 @@ class Cloud:
         )
 
     def may(self, operation: str) -> bool:
-        """Take a token, if there is one."""
         rate, now = RATES.get(operation, RATE), self.clock.now()
         left, since = self.tokens.get(operation, (rate, now))
         left = min(rate, left + (now - since) * rate)
@@ -250,14 +246,14 @@ class Cloud:
 
 def serve(count: int, lost: int, path: str) -> None:
     """Print the port, and answer until killed."""
-    cloud = Cloud(count, lost, load(HERE / "fleet_clock.py").Clock(path))
+    cloud = Cloud(count, lost, load("tests/bench/fleet_clock.py").Clock(path))
     one_at_a_time = threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Pages):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self.answer(200, json.dumps(cloud.stats()).encode(), "application/json")
+            self.say(200, json.dumps(cloud.stats()))
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
@@ -271,17 +267,7 @@ def serve(count: int, lost: int, path: str) -> None:
                 else:
                     status, text, kind = 200, cloud.ec2(urllib.parse.parse_qs(body)), "text/xml;charset=UTF-8"
                 cloud.bytes += len(text)
-            self.answer(status, text, kind)
-
-        def answer(self, status: int, text: bytes, kind: str) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
+            self.say(status, text, **{"Content-Type": kind})
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     print(server.server_port, flush=True)
@@ -327,7 +313,6 @@ def simulate(count: int, lost: int, scratch: Path) -> dict[str, Any]:
 
 
 def play(url: str, environment: dict[str, str], scratch: Path) -> dict[str, Any]:
-    """Run fleet.yml, and return what it said."""
     known = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "ANSIBLE_"))}
     known.update(
         environment,

@@ -11,10 +11,8 @@ Both plugins make the same groups; that is checked, not assumed. Compare the rat
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -24,6 +22,8 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from figures import Figure, run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -216,6 +216,7 @@ keyed_groups:
   - {{prefix: pcluster_compute_resource, key: "tags['parallelcluster:compute-resource-name']"}}
   - {{prefix: pcluster_pool, key: "tags['parallelcluster:login-nodes-pool']"}}
 """
+ROUNDS = 2  # of each, of which the fastest counts; aws_ec2 runs once
 NOT_COMPARED = {"all", "ungrouped", "pcluster", "aws_ec2"}
 
 
@@ -227,7 +228,7 @@ class Cost:
     output_mb: float
 
 
-def measure(command: list[str], environment: dict[str, str], output: Path) -> Cost:
+def cost_of(command: list[str], environment: dict[str, str], output: Path) -> Cost:
     messages = output.with_suffix(".messages")
     with output.open("wb") as stream, messages.open("wb") as errors:
         start = time.monotonic()
@@ -257,7 +258,7 @@ def groups_of(output: Path) -> dict[str, int]:
     return {group: count for group, count in sorted(counts.items()) if count and group not in NOT_COMPARED}
 
 
-def run_size(instances: int, cards: int, rounds: int, scratch: Path) -> dict[str, Any]:
+def run_size(instances: int, cards: int, scratch: Path) -> list[Figure]:
     server = subprocess.Popen(
         [sys.executable, str(Path(__file__).resolve()), "--serve", str(instances), str(cards)],
         stdout=subprocess.PIPE,
@@ -288,10 +289,10 @@ def run_size(instances: int, cards: int, rounds: int, scratch: Path) -> dict[str
         (scratch / "bench.pcluster.yml").write_text(OURS)
         (scratch / "bench.aws_ec2.yml").write_text(AWS_EC2)
         costs: dict[str, list[Cost]] = {name: [] for name in commands}
-        for turn in range(rounds):
+        for turn in range(ROUNDS):
             for name, command in commands.items():
                 if name != "aws_ec2" or turn == 0:
-                    costs[name].append(measure(command, environment, scratch / f"{name}.json"))
+                    costs[name].append(cost_of(command, environment, scratch / f"{name}.json"))
         ours, theirs = groups_of(scratch / "pcluster.json"), groups_of(scratch / "aws_ec2.json")
         if ours != theirs:
             raise SystemExit(f"the two plugins made different groups:\n{ours}\n{theirs}")
@@ -299,81 +300,40 @@ def run_size(instances: int, cards: int, rounds: int, scratch: Path) -> dict[str
         server.kill()
         server.wait()
     best = {name: min(several, key=lambda cost: cost.wall_s) for name, several in costs.items()}
-    return {
-        "instances": instances,
-        "cards": cards,
-        "kb_an_instance": round(served["bytes"] / instances / 1000, 1),
-        "groups": len(ours),
-        "costs": {name: vars(cost) for name, cost in best.items()},
-        "ratios": {
-            "wall_to_boto3": round(best["pcluster"].wall_s / best["boto3"].wall_s, 2),
-            "cpu_to_boto3": round(best["pcluster"].cpu_s / best["boto3"].cpu_s, 2),
-            "faster_than_boto3": round(best["boto3"].wall_s / best["pcluster"].wall_s, 2),
-            "faster_than_aws_ec2": round(best["aws_ec2"].wall_s / best["pcluster"].wall_s, 2),
-            "memory_to_aws_ec2": round(best["pcluster"].max_rss_mb / best["aws_ec2"].max_rss_mb, 2),
-        },
-    }
+    bare, own, other = best["boto3"], best["pcluster"], best["aws_ec2"]
+    large, wide = instances == 4000, cards == 32
+    figures = [
+        Figure(
+            f"{instances} instances, {cards} network card(s): XML of each", served["bytes"] / instances / 1000, "KB"
+        ),
+        Figure("  groups", len(ours)),
+    ]
+    for name, cost in best.items():
+        figures += [
+            Figure(f"  {name}: time", cost.wall_s, "s"),
+            Figure(f"  {name}: CPU", cost.cpu_s, "s"),
+            Figure(f"  {name}: memory", cost.max_rss_mb, "MB"),
+            Figure(f"  {name}: JSON", cost.output_mb, "MB"),
+        ]
+    return [
+        *figures,
+        Figure("  CPU of bare boto3", own.cpu_s / bare.cpu_s, "x"),
+        Figure("  time of bare boto3", own.wall_s / bare.wall_s, "x", at_most=1.25 if large else None),
+        Figure("  as fast as bare boto3", bare.wall_s / own.wall_s, "x", at_least=1.6 if wide else None),
+        Figure("  as fast as aws_ec2", other.wall_s / own.wall_s, "x", at_least=8 if large else None),
+        Figure("  memory of aws_ec2", own.max_rss_mb / other.max_rss_mb, "x", at_most=1 / 3 if wide else None),
+    ]
 
 
-def goals(results: list[dict[str, Any]]) -> dict[str, bool]:
-    """The targets, for the sizes that were run."""
-    reached = {}
-    for result in results:
-        ratios = result["ratios"]
-        if result["instances"] == 4000:
-            reached["4000: at most 1.25 times bare boto3"] = ratios["wall_to_boto3"] <= 1.25
-            reached["4000: at least 8 times as fast as aws_ec2"] = ratios["faster_than_aws_ec2"] >= 8
-        if result["cards"] == 32:
-            reached["1000 x 32 cards: at least 1.6 times as fast as bare boto3"] = ratios["faster_than_boto3"] >= 1.6
-            reached["1000 x 32 cards: under a third of the memory of aws_ec2"] = ratios["memory_to_aws_ec2"] < 1 / 3
-    return reached
-
-
-def report(result: dict[str, Any]) -> None:
-    print(
-        f"\n{result['instances']} instances, {result['cards']} network card(s), "
-        f"{result['kb_an_instance']} KB of XML each, {result['groups']} groups"
-    )
-    for name, cost in result["costs"].items():
-        print(
-            f"  {name:9} {cost['wall_s']:7.2f} s  {cost['cpu_s']:7.2f} CPU s  {cost['max_rss_mb']:7.1f} MB at most"
-            f"  {cost['output_mb']:6.1f} MB of JSON"
-        )
-    ratios = result["ratios"]
-    print(
-        f"  {ratios['wall_to_boto3']} x bare boto3 (CPU {ratios['cpu_to_boto3']} x); "
-        f"{ratios['faster_than_aws_ec2']} times as fast as aws_ec2, with {ratios['memory_to_aws_ec2']} of its memory",
-        flush=True,
-    )
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Measure the inventory plugin against amazon.aws.aws_ec2 and a bare boto3 loop."
-    )
-    parser.add_argument("--quick", action="store_true", help="only 100 and 1,000 instances")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here as well")
-    parser.add_argument("--rounds", type=int, default=2, help="runs of each; the fastest counts (aws_ec2 runs once)")
-    parser.add_argument("--serve", nargs=2, type=int, metavar=("INSTANCES", "CARDS"), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.serve:
-        serve(*arguments.serve)
-        return 0
-    sizes = [(100, 1), (1000, 1)] if arguments.quick else [(100, 1), (1000, 1), (4000, 1), (1000, 32)]
-    results = []
+def measure(quick: bool) -> list[Figure]:
+    sizes = [(100, 1), (1000, 1)] if quick else [(100, 1), (1000, 1), (4000, 1), (1000, 32)]
     with tempfile.TemporaryDirectory(prefix="pcluster-bench-") as scratch:
-        for instances, cards in sizes:
-            results.append(run_size(instances, cards, arguments.rounds, Path(scratch)))
-            report(results[-1])
-    reached = goals(results)
-    print()
-    for goal, met in reached.items():
-        print(f"{'reached' if met else 'MISSED '}  {goal}")
-    if arguments.json:
-        about = {"python": platform.python_version(), "cpus": os.cpu_count(), "machine": platform.machine()}
-        arguments.json.write_text(json.dumps({"about": about, "results": results, "goals": reached}, indent=2) + "\n")
-    return 0 if all(reached.values()) else 1
+        return [figure for size in sizes for figure in run_size(*size, Path(scratch))]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--serve"]:
+        serve(int(sys.argv[2]), int(sys.argv[3]))
+    else:
+        title = "The inventory plugin beside amazon.aws.aws_ec2 and a bare boto3 loop"
+        sys.exit(run(title, measure, about=__doc__, quick="only 100 and 1,000 instances"))

@@ -31,13 +31,12 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 import conftest  # noqa: E402,F401  # makes this checkout importable as a collection
+import dashboards  # noqa: E402
 import p5_tree  # noqa: E402
-import yaml  # noqa: E402
-from ansible.parsing.dataloader import DataLoader  # noqa: E402
-from ansible.template import Templar, trust_as_template  # noqa: E402
 from figures import Figure, run  # noqa: E402
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _prometheus_load  # noqa: E402
+from ansible_collections.pcluster.postboot.tests.templating import work_out  # noqa: E402
 
 REPO = Path(__file__).resolve().parents[2]
 GPUS = 8
@@ -57,9 +56,9 @@ DAYS_A_MONTH = 365 / 12
 AMP_PRICES = ((2e9, 0.90), (252e9, 0.35), (float("inf"), 0.16))
 
 # How many units of a p5 the role's pattern lets through: amazon-cloudwatch-agent, amazon-efa-metrics, containerd,
-# docker, munge, node_exporter, nvidia-{dcgm,dcgm-exporter,fabricmanager,persistenced}, slurmd, supervisord. Each has
-# five states (node_exporter 1.12.1, collector/systemd_linux.go: unitStatesName).
-UNITS = 12
+# docker, munge, node_exporter, nvidia-{dcgm,dcgm-exporter,fabricmanager,persistenced}, pcluster-node-health, slurmd,
+# supervisord. Each has five states (node_exporter 1.12.1, collector/systemd_linux.go: unitStatesName).
+UNITS = 13
 # dcgm-exporter leaves out what a GPU does not know: an H100 has NVLink 4, which counts its errors by other fields.
 NOT_OF_H100 = re.compile(r"DCGM_FI_DEV_NVLINK_COUNT_\w+")
 # What Prometheus adds for each target (docs/concepts/jobs_instances.md).
@@ -72,27 +71,11 @@ OF_A_TARGET = [
 ]
 
 
-def role(*names: str, **more: Any) -> Any:
+def role(*names: str) -> Any:
     """Return a function that works out a variable of some roles on a p5."""
-    variables: dict[str, Any] = {}
-    for name in names:
-        for part in ("defaults", "vars"):
-            variables.update(yaml.safe_load((REPO / f"roles/{name}/{part}/main.yml").read_text()) or {})
-    variables.update(more)
-    facts = {"node_type": "compute", "image_build": False, "architecture": "x86_64", "go_architecture": "amd64"}
-    facts.update(gpus={"count": GPUS}, efa={"count": p5_tree.EFAS, "pci_count": p5_tree.EFAS})
-    variables["ansible_facts"] = {"pcluster": facts}
-    trusted = {name: _trusted(value) for name, value in variables.items()}
-    templar = Templar(loader=DataLoader(), variables=trusted)
-    return lambda name: templar.template(trust_as_template("{{ " + name + " }}"))
-
-
-def _trusted(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _trusted(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_trusted(each) for each in value]
-    return trust_as_template(value) if isinstance(value, str) else value
+    efa = {"count": p5_tree.EFAS, "pci_count": p5_tree.EFAS}
+    kind = {"node_type": "compute", "image_build": False, "architecture": "x86_64", "go_architecture": "amd64"}
+    return work_out(" ".join(names), {**kind, "gpus": {"count": GPUS}, "efa": efa})
 
 
 def program(name: str, package: str, folder: Path) -> Path:
@@ -185,7 +168,6 @@ def kept(series: Counter[str], relabel: list[dict[str, Any]]) -> Counter[str]:
 
 
 def gpu_series() -> Counter[str]:
-    """The same of dcgm-exporter."""
     counters = role("common", "dcgm_exporter")("__dcgm_exporter_counters")
     names = [one["name"] for one in counters if one["type"] != "label" and not NOT_OF_H100.fullmatch(one["name"])]
     return Counter(dict.fromkeys(names, GPUS))
@@ -193,12 +175,8 @@ def gpu_series() -> Counter[str]:
 
 def expressions() -> list[str]:
     """Every PromQL expression of the rules and the dashboards."""
-    found = []
-    for path in sorted((REPO / "roles/prometheus/files/rules").glob("*.yml")):
-        groups = yaml.safe_load(path.read_text())["groups"]
-        found += [rule["expr"] for group in groups for rule in group["rules"]]
-    for path in sorted((REPO / "roles/grafana/files/dashboards").glob("*.json")):
-        board = json.loads(path.read_text())
+    found = [rule["expr"] for rule in dashboards.rules()]
+    for board in dashboards.boards().values():
         found += [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
         found += [json.dumps(variable.get("query", "")) for variable in board["templating"]["list"]]
     return found
@@ -244,7 +222,8 @@ def measure() -> list[Figure]:
         node = node_series(exposition(arguments, folder))
     own = role("node_exporter", "dcgm_exporter", "prometheus")
     scraped = node.total()
-    node = kept(node, own("prometheus_jobs")[0]["metric_relabel_configs"])
+    (job,) = (job for job in own("prometheus_jobs") if job["name"] == "node")
+    node = kept(node, job["metric_relabel_configs"])
     gpu = gpu_series()
     targets = Counter(dict.fromkeys(OF_A_TARGET, 2))
     series = node + gpu + targets

@@ -21,11 +21,13 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import metrics
 from figures import Figure, table
+
+from ansible_collections.pcluster.postboot.tests.unit.plugins.lab import Pages
 
 
 def lines(folder: Path) -> dict[str, list[tuple[str, bool]]]:
@@ -57,24 +59,15 @@ def answer(series: list[tuple[str, bool]], node: int) -> bytes:
 
 
 def serve(answers: dict[str, list[tuple[str, bool]]]) -> ThreadingHTTPServer:
-    class Node(BaseHTTPRequestHandler):
+    class Node(Pages):
         def do_GET(self) -> None:
             _empty, kind, node = self.path.split("/")
-            body = answer(answers[kind], int(node))
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.say(200, answer(answers[kind], int(node)), **{"Content-Type": "text/plain; version=0.0.4"})
 
         def do_POST(self) -> None:
             """What an agent sends is taken."""
             self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *words: object) -> None:
-            pass
+            self.say(204)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Node)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -18,7 +18,7 @@ fewer of the tenth, a subquery that began before its data.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,7 +49,6 @@ UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def seconds(duration: str) -> float:
-    """A duration as PromQL writes it."""
     return sum(float(number) * UNITS[unit] for number, unit in re.findall(r"(\d+)(ms|[smhdw])", duration))
 
 
@@ -76,16 +75,20 @@ class Parser:
         self.place += 1
         return found
 
-    def names(self) -> tuple[str, ...]:
-        """A list of labels in parentheses."""
+    def listed(self, brackets: str, one: Callable[[], Any]) -> list[Any]:
+        """What stands between brackets, separated by commas."""
         found = []
-        self.take("(")
-        while self.peek() != ")":
-            found.append(self.take())
+        self.take(brackets[0])
+        while self.peek() != brackets[1]:
+            found.append(one())
             if self.peek() == ",":
                 self.take()
-        self.take(")")
-        return tuple(found)
+        self.take(brackets[1])
+        return found
+
+    def names(self) -> tuple[str, ...]:
+        """A list of labels in parentheses."""
+        return tuple(self.listed("()", self.take))
 
     def whole(self) -> Node:
         found = self.expression(0)
@@ -149,14 +152,7 @@ class Parser:
         return self.selector(name)
 
     def arguments(self) -> list[Node]:
-        found = []
-        self.take("(")
-        while self.peek() != ")":
-            found.append(self.expression(0))
-            if self.peek() == ",":
-                self.take()
-        self.take(")")
-        return found
+        return self.listed("()", lambda: self.expression(0))
 
     def aggregation(self, name: str) -> Node:
         grouping: tuple[str, tuple[str, ...]] = ("by", ())
@@ -167,16 +163,14 @@ class Parser:
             grouping = (self.take(), self.names())
         return ("aggregate", name, grouping, given)
 
+    def matcher(self) -> tuple[str, str, str]:
+        label, sign, value = self.take(), self.take(), self.take()
+        return label, sign, value[1:-1].replace("\\\\", "\\")
+
     def selector(self, name: str) -> Node:
         matchers = [("__name__", "=", name)] if name else []
         if self.peek() == "{":
-            self.take()
-            while self.peek() != "}":
-                label, sign, value = self.take(), self.take(), self.take()
-                matchers.append((label, sign, value[1:-1].replace("\\\\", "\\")))
-                if self.peek() == ",":
-                    self.take()
-            self.take("}")
+            matchers += self.listed("{}", self.matcher)
         return ("selector", tuple(matchers), False)
 
 
@@ -205,7 +199,6 @@ def constant(node: Node) -> bool:
 
 
 def selectors(node: Any) -> Iterator[Node]:
-    """All selectors of an expression."""
     if isinstance(node, tuple) and node and node[0] == "selector":
         yield node
     elif isinstance(node, (tuple, list)):

@@ -37,13 +37,10 @@ sys.path[:0] = [
 from figures import Figure, run  # noqa: E402
 from hostnames import hostnames  # noqa: E402
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import (  # noqa: E402
-    _run,
-    _verify,
-    _verify_containers,
-    _verify_nccl,
-    _verify_nodes,
-)
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock  # noqa: E402
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import cluster as verify_cluster  # noqa: E402
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import report, stages  # noqa: E402
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import components  # noqa: E402
 
 SECONDS_A_JOB = 40
 COUNTS = (8, 64, 1000)
@@ -373,31 +370,35 @@ def measured(root: Path, count: int, faulty: bool) -> tuple[Cluster, dict[str, A
     """Carry out all stages on so many nodes."""
     cluster = Cluster(root, count, faulty)
     (root / "report/report.json").write_text(report_of_site())
-    probes = [(module, module.PROBE) for module in (_verify_nodes, _verify_nccl)]
+    probes = [(module, module.PROBE) for module in (stages.nodes, stages.nccl)]
     for module, probe in probes:
-        probe = probe.replace(_run.STATE_DIR, str(root / "report")).replace("/opt/amazon", f"{root}/node/opt/amazon")
+        probe = probe.replace(lock.STATE_DIR, str(root / "report")).replace("/opt/amazon", f"{root}/node/opt/amazon")
         module.PROBE = probe.replace("/sys/class", f"{root}/node/sys/class")
-    submit = _verify.Context.submit
-    _verify.Context.submit = cluster.counted(submit)  # type: ignore[method-assign]
-    nccl = _verify.Nccl(tests_dir=str(cluster.tests), environment=str(cluster.environment))
+    submit = verify_cluster.Context.submit
+    verify_cluster.Context.submit = cluster.counted(submit)  # type: ignore[method-assign]
+    nccl = verify_cluster.Nccl(tests_dir=str(cluster.tests), environment=str(cluster.environment))
     path = os.environ["PATH"]
     os.environ["PATH"] = f"{root}/bin:{path}"
     begun = resource.getrusage(resource.RUSAGE_SELF)
     try:
-        options = _verify.Options(
-            user=USER, images_dir=f"{root}/containers", slurm=f"{root}/slurm", results_dir=f"{root}/results", nccl=nccl
+        options = verify_cluster.Options(
+            user=USER,
+            exporters=tuple(components.exporters(components.read())),
+            images_dir=f"{root}/containers",
+            slurm=f"{root}/slurm",
+            results_dir=f"{root}/results",
+            nccl=nccl,
         )
-        stages = {"nodes": _verify_nodes.run, "containers": _verify_containers.run, "nccl": _verify_nccl.run}
-        checks = _verify.carry_out(_verify.Context(options), stages, f"{root}/var/verify.json", {})
+        checks = stages.carry_out(verify_cluster.Context(options), stages.STAGES, f"{root}/var/verify.json", {})
     finally:
         os.environ["PATH"] = path
-        _verify.Context.submit = submit  # type: ignore[method-assign]
+        verify_cluster.Context.submit = submit  # type: ignore[method-assign]
         for module, probe in probes:
             module.PROBE = probe
         cluster.ended = True
         cluster.server.close()
     used = resource.getrusage(resource.RUSAGE_SELF)
-    lines = [*_verify.table(checks), _verify.verdict(checks), *_verify.complaints(checks)]
+    lines = [*report.table(checks), report.verdict(checks), *report.complaints(checks)]
     logs = sorted(root.glob("results/*/gpu/*-alltoall-*"), key=lambda log: log.stat().st_size)
     return cluster, {
         "lines": lines,
@@ -417,11 +418,13 @@ def longest_argument(root: Path) -> int:
     ):
         (root / name).write_text(text)
         (root / name).chmod(0o755)
-    nodes = [_verify.Node(f"train-gpu-st-p5-48xlarge-{number}", "IDLE", ("gpu",), 8) for number in range(1, 20001, 2)]
+    nodes = [
+        verify_cluster.Node(f"train-gpu-st-p5-48xlarge-{number}", "IDLE", ("gpu",), 8) for number in range(1, 20001, 2)
+    ]
     path = os.environ["PATH"]
     os.environ["PATH"] = f"{root}/bin:{path}"
     try:
-        _verify.Context(_verify.Options(user=USER, slurm=f"{root}/slurm")).srun("gpu", nodes, "true")
+        verify_cluster.Context(verify_cluster.Options(user=USER, slurm=f"{root}/slurm")).srun("gpu", nodes, "true")
     finally:
         os.environ["PATH"] = path
     return int((root / "longest").read_text())
