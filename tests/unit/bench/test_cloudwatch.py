@@ -4,25 +4,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ansible_collections.pcluster.postboot.tests.programs import load
 
 REPO = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
 def bench() -> Any:
-    spec = importlib.util.spec_from_file_location("bench_cloudwatch", REPO / "tests/bench/cloudwatch.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["bench_cloudwatch"] = module  # where a dataclass looks for its annotations
-    spec.loader.exec_module(module)
-    return module
+    return load("tests/bench/cloudwatch.py")
 
 
 def stored(bench: Any, days: dict[int, int]) -> Any:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -12,18 +11,14 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.pcluster.postboot.tests.programs import load
+
 REPO = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
 def figures() -> Any:
-    spec = importlib.util.spec_from_file_location("figures", REPO / "tests/bench/figures.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["figures"] = module  # where a dataclass looks for its annotations
-    spec.loader.exec_module(module)
-    return module
+    return load("tests/bench/figures.py")
 
 
 @pytest.mark.parametrize(
@@ -46,6 +41,14 @@ def test_a_figure_is_judged_by_its_bounds(figures: Any, bounds: dict[str, float]
 )
 def test_a_number_has_the_digits_that_count(figures: Any, value: float, text: str) -> None:
     assert figures.number(value) == text
+
+
+def test_a_benchmark_is_told_of_its_switches(figures: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, bool]] = []
+    for line in ([], ["--quick"]):
+        monkeypatch.setattr(sys, "argv", ["bench", *line])
+        figures.run("Many nodes", lambda **given: told.append(given) or [figures.Figure("lines", 3)], quick="few")
+    assert told == [{"quick": False}, {"quick": True}]
 
 
 def test_a_missed_reach_ends_with_1_and_is_written_down(

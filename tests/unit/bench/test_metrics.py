@@ -4,28 +4,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-BENCH = Path(__file__).resolve().parents[3] / "tests/bench"
+from ansible_collections.pcluster.postboot.tests.programs import load
 
 
 @pytest.fixture
-def metrics(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCH))
-    for name in ("figures", "p5_tree"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    spec = importlib.util.spec_from_file_location("bench_metrics", BENCH / "metrics.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def metrics() -> Any:
+    return load("tests/bench/metrics.py")
 
 
 def test_a_name_is_asked_for_by_itself_or_by_a_pattern(metrics: Any) -> None:

@@ -4,14 +4,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-BENCH = Path(__file__).resolve().parents[3] / "tests/bench"
+from ansible_collections.pcluster.postboot.tests.programs import load
+
 MAIN = 'pc_cluster="main"'
 BUSY = f'rate(node_cpu_seconds_total{{{MAIN}, mode="idle"}}[4m])'
 DEVICES = "sum by (pc_node, device) (rate(node_amazonefa_%s_bytes[4m]))"
@@ -20,16 +18,7 @@ GPUS = 'DCGM_FI_DEV_GPU_UTIL{hpc_job="4711"}'
 
 @pytest.fixture(scope="module")
 def bench() -> Any:
-    sys.path.insert(0, str(BENCH))
-    try:
-        spec = importlib.util.spec_from_file_location("bench_dashboards", BENCH / "dashboards.py")
-        assert spec
-        assert spec.loader
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-    finally:
-        sys.path.pop(0)
+    return load("tests/bench/dashboards.py")
 
 
 @pytest.fixture(scope="module")
@@ -49,18 +38,10 @@ def store(bench: Any) -> Any:
     [
         (f'sum by (mode) (rate(node_cpu_seconds_total{{{MAIN}, mode!~"idle|guest.*"}}[4m]))', 7, 215044),
         (f"100 * (1 - avg by (pc_node) ({BUSY}))", 16, 30744),
-        (
-            'sum by (pc_node) (node_load1) / count by (pc_node) (node_cpu_seconds_total{mode="idle"})',
-            16,
-            30880,
-        ),
+        ('sum by (pc_node) (node_load1) / count by (pc_node) (node_cpu_seconds_total{mode="idle"})', 16, 30880),
         (f"topk(10, {DEVICES % 'rx'} + {DEVICES % 'tx'})", 10, 16394),
         ("100 * (node_load1 and topk(10, avg_over_time(node_load1[5m] @ end())))", 10, 396),
-        (
-            f"avg by (pc_node) ({GPUS}) and bottomk(10, avg by (pc_node) (avg_over_time({GPUS}[5m] @ end())))",
-            10,
-            1280,
-        ),
+        (f"avg by (pc_node) ({GPUS}) and bottomk(10, avg by (pc_node) (avg_over_time({GPUS}[5m] @ end())))", 10, 1280),
         ("quantile(0.5, node_load1)", 1, 170),
         ("count(node_load1) or vector(0)", 1, 160),
         ("count by (pc_node) (node_load1 > 0 or node_procs_running > 0)", 16, 512),

@@ -4,30 +4,22 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils import _nccl_results, _verify, _verify_nccl
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import cluster as verify_cluster
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import nccl as verify_nccl
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import nccl_results
+from ansible_collections.pcluster.postboot.tests.programs import load
 
 REPO = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
 def bench() -> Any:
-    path = list(sys.path)
-    spec = importlib.util.spec_from_file_location("bench_verify", REPO / "tests/bench/verify.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path[:] = path
-    return module
+    return load("tests/bench/verify.py")
 
 
 def test_alltoall_prints_a_line_for_each_end_of_a_connection(bench: Any) -> None:
@@ -37,7 +29,7 @@ def test_alltoall_prints_a_line_for_each_end_of_a_connection(bench: Any) -> None
     lines = [line for text in texts for line in text.splitlines() if " via NET/" in line]
     assert len(lines) == 2 * 32 * 24 * 4
     assert all(line.endswith("/GDRDMA/Shared") for line in lines)
-    (result,) = _nccl_results.parse("".join(texts), "alltoall")
+    (result,) = nccl_results.parse("".join(texts), "alltoall")
     assert (result.complete, len(result.rows), len(result.ranks), len(result.network.hosts)) == (True, 32, 32, 4)
     assert (result.network.nics, result.network.gdr, result.network.provider) == (32, True, "efa")
 
@@ -45,15 +37,17 @@ def test_alltoall_prints_a_line_for_each_end_of_a_connection(bench: Any) -> None
 def test_jobs_that_run_together_take_the_time_of_one(
     bench: Any, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_verify_nccl, "AT_ONCE", 2)
+    monkeypatch.setattr(verify_nccl, "AT_ONCE", 2)
     root = tmp_path_factory.mktemp("v")
     cluster = bench.Cluster(root, 5, False)
     cluster.quiet = 0.5
-    monkeypatch.setattr(_verify.Context, "submit", cluster.counted(_verify.Context.submit))
+    monkeypatch.setattr(verify_cluster.Context, "submit", cluster.counted(verify_cluster.Context.submit))
     monkeypatch.setenv("PATH", f"{root}/bin:/usr/bin:/bin")
-    nccl = _verify.Nccl(("one",), ("all_reduce",), tests_dir=str(cluster.tests), environment=str(cluster.environment))
-    options = _verify.Options(user=bench.USER, slurm=f"{root}/slurm", results_dir=f"{root}/results", nccl=nccl)
-    (check,) = _verify_nccl.run(_verify.Context(options))
+    nccl = verify_cluster.Nccl(
+        ("one",), ("all_reduce",), tests_dir=str(cluster.tests), environment=str(cluster.environment)
+    )
+    options = verify_cluster.Options(user=bench.USER, slurm=f"{root}/slurm", results_dir=f"{root}/results", nccl=nccl)
+    (check,) = verify_nccl.run(verify_cluster.Context(options))
     cluster.ended = True
     assert check.message.startswith("gpu-st-p5-[1-5], the slowest ")
     # One asks the nodes what they have; of the five others two run at a time.
