@@ -97,7 +97,6 @@ def scaled(value: float, base: float, units: str) -> str:
 
 
 def written(value: float, unit: str) -> str:
-    """A value as Grafana writes it."""
     if math.isnan(value):
         return ""
     sizes = {
@@ -285,7 +284,7 @@ def history(panel: Mapping[str, Any], plot: Plot) -> Iterator[str]:
         yield text(plot.x + left - 8, y + height * 0.7, cut(one.name, left - 12), 11, INK, 'text-anchor="end"')
         for at, value in one.values:
             x = plot.x + left + (at - begin) / plot.source.seconds * width * (1 - 1 / STEPS)
-            color = heat(value / defaults["max"])
+            color = heat(value / defaults["max"]) if "max" in defaults else coloured(value, defaults["thresholds"])
             yield box(x, y + 1, width / STEPS - 1, height - 2, color)
 
 
@@ -343,7 +342,6 @@ DRAWN = {"timeseries": time_series, "stat": stat, "status-history": history, "ta
 
 
 def picture(made: Mapping[str, Any], source: Source) -> str:
-    """A whole dashboard as an SVG."""
     job = source.chosen.get("job") if made["uid"].endswith("-job") else ""
     title = f"{made['title']}: job {job}" if job else made["title"]
     lines = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in made["panels"])
@@ -368,7 +366,6 @@ def picture(made: Mapping[str, Any], source: Source) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Draw them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prometheus", required=True, help="where Prometheus answers")
     parser.add_argument("--cluster", default="main", help="which cluster is shown (default: %(default)s)")

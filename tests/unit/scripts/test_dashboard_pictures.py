@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from collections.abc import Callable
@@ -14,19 +13,17 @@ from xml.etree import ElementTree
 
 import pytest
 
+from ansible_collections.pcluster.postboot.tests.programs import load
+
 REPO = Path(__file__).resolve().parents[3]
-FILES = sorted((REPO / "roles/grafana/files/dashboards").glob("*.json"))
+FILES = (REPO / "roles/grafana/files/dashboards").glob("*.json")
+DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(FILES)}
 LABELS = {"pc_node": "gpu-1", "gpu": "0", "UUID": "GPU-1", "node": "gpu-1", "user": "alice", "mountpoint": "/fsx"}
 
 
 @pytest.fixture(scope="module")
 def pictures() -> Any:
-    spec = importlib.util.spec_from_file_location("dashboard_pictures", REPO / "scripts/dashboard_pictures.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("scripts/dashboard_pictures.py")
 
 
 @pytest.fixture
@@ -49,9 +46,9 @@ def source(pictures: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], A
     return make
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_panel_is_drawn_from_its_queries(pictures: Any, source: Callable[[bool], Any], path: Path) -> None:
-    made, prometheus = json.loads(path.read_text()), source(True)
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_every_panel_is_drawn_from_its_queries(pictures: Any, source: Callable[[bool], Any], name: str) -> None:
+    made, prometheus = DASHBOARDS[name], source(True)
     drawn = pictures.picture(made, prometheus)
     ElementTree.fromstring(drawn)
     texts = [re.sub("…$", "", text) for text in re.findall(r">([^<]+)</text>", drawn.replace("&#x27;", "'"))]
@@ -63,25 +60,20 @@ def test_every_panel_is_drawn_from_its_queries(pictures: Any, source: Callable[[
 
 
 def test_panels_of_one_node_show_that_one_and_all_others_all(pictures: Any, source: Callable[[bool], Any]) -> None:
-    (path,) = (path for path in FILES if path.stem == "gpu")
     prometheus = source(True)
-    pictures.picture(json.loads(path.read_text()), prometheus)
-    assert {node for query in prometheus.asked for node in re.findall(r'pc_node(=~?"[^"]*")', query)} == {
-        '=~".*"',
-        '="gpu-2"',
-    }
+    pictures.picture(DASHBOARDS["gpu"], prometheus)
+    nodes = {node for query in prometheus.asked for node in re.findall(r'pc_node(=~?"[^"]*")', query)}
+    assert nodes == {'=~".*"', '="gpu-2"'}
 
 
 def test_the_job_is_in_the_title_of_its_picture_only(pictures: Any, source: Callable[[bool], Any]) -> None:
-    drawn = {path.stem: pictures.picture(json.loads(path.read_text()), source(True)) for path in FILES}
+    drawn = {name: pictures.picture(made, source(True)) for name, made in DASHBOARDS.items()}
     assert [name for name, svg in drawn.items() if "job 7</title>" in svg] == ["job"]
 
 
 def test_states_have_colours_that_mean_something(pictures: Any, source: Callable[[bool], Any]) -> None:
-    (path,) = (path for path in FILES if path.stem == "slurm")
-    made = json.loads(path.read_text())
-    made["panels"] = [panel for panel in made["panels"] if panel["title"] == "Nodes by state"]
-    drawn = pictures.picture(made, source(True))
+    panels = [panel for panel in DASHBOARDS["slurm"]["panels"] if panel["title"] == "Nodes by state"]
+    drawn = pictures.picture({**DASHBOARDS["slurm"], "panels": panels}, source(True))
     found = dict(re.findall(r'height="3" fill="([^"]+)"[^>]*/>\n<text[^>]*>([^<]+)<', drawn))
     assert {name: color for color, name in found.items()} == {
         "in_use": "#5794f2",
@@ -93,8 +85,21 @@ def test_states_have_colours_that_mean_something(pictures: Any, source: Callable
     }
 
 
+def test_a_strip_of_a_nodes_health_has_the_colours_of_its_states(
+    pictures: Any, source: Callable[[bool], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (panel,) = (one for one in DASHBOARDS["overview"]["panels"] if one["title"] == "Nodes that were not well")
+    assert panel["fieldConfig"]["defaults"]["mappings"][0]["options"]["2"]["text"] == "faulty"
+    prometheus = source(True)
+    values = [(prometheus.end - 1800 + 600 * state, str(state)) for state in range(3)]
+    monkeypatch.setattr(prometheus, "get", lambda path, **asked: [{"metric": LABELS, "values": values}])
+    drawn = pictures.history(panel, pictures.Plot(0, 0, 500, 100, prometheus))
+    colors = [found[1] for part in drawn if (found := re.search(r'<rect .*fill="([^"]+)"', part))]
+    assert colors == ["#73bf69", "#EAB839", "#f2495c"]
+
+
 def test_what_has_no_data_says_so(pictures: Any, source: Callable[[bool], Any]) -> None:
-    drawn = pictures.picture(json.loads(FILES[0].read_text()), source(False))
+    drawn = pictures.picture(DASHBOARDS["efa"], source(False))
     ElementTree.fromstring(drawn)
     assert "No data" in drawn
 
