@@ -16,20 +16,29 @@ from typing import Any
 
 import yaml
 
-BEGIN = "<!-- begin variables: written by scripts/render_role_docs.py -->"
-END = "<!-- end variables -->"
-_MACRO = re.compile(r"\b([CVOMRIBP])\(([^()]*)\)")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import render_advisories
+import render_alerts
+import render_compatibility
+import render_components
+
+from plugins.plugin_utils._site.components import load
+
+MARK = "<!-- scripts/render_role_docs.py writes what follows -->"
+_MACRO = re.compile(r"\b(RV|[CVOMRIBPE])\(([^()]*)\)")
 
 
 def prose(text: Any) -> str:
     """Turn a description, with Ansible's markup, into one line of Markdown."""
     joined = " ".join(str(part) for part in text) if isinstance(text, list) else str(text)
-    plain = _MACRO.sub(lambda match: f"`{match[2]}`" if match[1] in "CVOMP" else match[2], joined)
+    plain = _MACRO.sub(
+        lambda match: f"`{match[2]}`" if match[1] in ("C", "V", "O", "M", "P", "E", "RV") else match[2], joined
+    )
     return " ".join(plain.split()).replace("|", "\\|")
 
 
 def kind(option: Mapping[str, Any]) -> str:
-    """Write an option's type."""
     text = str(option.get("type", "str"))
     return f"{text} of {option['elements']}" if option.get("elements") else text
 
@@ -53,10 +62,11 @@ def table(options: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, Any])
         if option.get("choices"):
             what += " One of " + ", ".join(f"`{choice}`" for choice in option["choices"]) + "."
         lines.append(f"| `{name}` | {kind(option)} | {default(defaults.get(name))} | {what} |")
+        entry = f"{name}[]" if option.get("type") == "list" else name
         for inner, suboption in (option.get("options") or {}).items():
             need = "required" if suboption.get("required") else default(suboption.get("default"))
             lines.append(
-                f"| `{name}[].{inner}` | {kind(suboption)} | {need} | {prose(suboption.get('description', ''))} |"
+                f"| `{entry}.{inner}` | {kind(suboption)} | {need} | {prose(suboption.get('description', ''))} |"
             )
     return "\n".join(lines)
 
@@ -64,15 +74,26 @@ def table(options: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, Any])
 def rendered(role: Path) -> str:
     """Return what the role's README.md should say. ValueError says why there is no telling."""
     readme = role / "README.md"
-    text = readme.read_text(encoding="utf-8") if readme.is_file() else f"# {role.name}\n\n{BEGIN}\n{END}\n"
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{readme}: there is no place for the table; needed: the lines {BEGIN!r} and {END!r}")
-    specs = yaml.safe_load((role / "meta/argument_specs.yml").read_text(encoding="utf-8"))
-    defaults = yaml.safe_load((role / "defaults/main.yml").read_text(encoding="utf-8")) or {}
-    body = table(specs["argument_specs"]["main"].get("options") or {}, defaults)
-    return f"{before}{BEGIN}\n\n{body}\n\n{END}{after}"
+    text = readme.read_text(encoding="utf-8") if readme.is_file() else f"# {role.name}\n\n{MARK}\n"
+    before, mark, _table = text.partition(MARK)
+    if not mark:
+        raise ValueError(f"{readme}: there is no place for the table; needed: the line {MARK!r}")
+    options = load(role / "meta/argument_specs.yml")["argument_specs"]["main"].get("options") or {}
+    return f"{before}{mark}\n{table(options, load(role / 'defaults/main.yml'))}\n"
+
+
+def settle(path: Path, wanted: str, check: bool) -> bool:
+    """Write a file that differs from what it should be; in a check, show how, and return whether it differs."""
+    found = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if found == wanted:
+        return False
+    if not check:
+        path.write_text(wanted, encoding="utf-8")
+        print(f"{path} written")
+        return False
+    print(f"{path} is out of date: run scripts/render_role_docs.py", file=sys.stderr)
+    sys.stderr.writelines(difflib.unified_diff(found.splitlines(True), wanted.splitlines(True), n=0))
+    return True
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -80,29 +101,30 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, and fail when a table is out of date")
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[1], help="the checkout")
-    parser.add_argument("roles", nargs="*", help="the roles to look at; all by default")
+    parser.add_argument("roles", nargs="*", help="the roles to look at; by default all, the components and the alerts")
     options = parser.parse_args(arguments)
     failed = False
     for role in sorted((options.root / "roles").iterdir()):
         if (options.roles and role.name not in options.roles) or not (role / "meta/argument_specs.yml").is_file():
             continue
-        readme = role / "README.md"
-        found = readme.read_text(encoding="utf-8") if readme.is_file() else ""
         try:
-            wanted = rendered(role)
+            failed |= settle(role / "README.md", rendered(role), options.check)
         except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
             print(f"{role.name}: {error}", file=sys.stderr)
             failed = True
-            continue
-        if found == wanted:
-            continue
-        if options.check:
-            failed = True
-            print(f"{readme} is out of date: run scripts/render_role_docs.py", file=sys.stderr)
-            sys.stderr.writelines(difflib.unified_diff(found.splitlines(True), wanted.splitlines(True), n=0))
-        else:
-            readme.write_text(wanted, encoding="utf-8")
-            print(f"{readme} written")
+    if not options.roles:
+        for source, render in (
+            ("meta/component.yml", render_components),
+            (render_alerts.RULES, render_alerts),
+            (render_advisories.SOURCE, render_advisories),
+            ("meta/supported.yml, meta/deprecations.yml", render_compatibility),
+        ):
+            try:
+                for path, wanted in render.rendered(options.root).items():
+                    failed |= settle(path, wanted, options.check)
+            except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+                print(f"{source}: {error}", file=sys.stderr)
+                failed = True
     return int(failed)
 
 
