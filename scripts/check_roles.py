@@ -12,30 +12,63 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import render_role_docs
 
+from plugins.plugin_utils._site import components
+from plugins.plugin_utils._site.components import load
+
 LONGEST = 100
+_WORDS = {"type": "list", "elements": "str"}
+_COMPONENT: dict[str, Any] = {
+    "title": {"type": "str", "required": True},
+    "nodes": {
+        "type": "dict",
+        "required": True,
+        "options": {kind: {"type": "raw"} for kind in ("head", "login", "compute", "monitoring")},
+    },
+    "packages": _WORDS,
+    "programs": _WORDS,
+    "units": {
+        "type": "list",
+        "elements": "dict",
+        "options": {
+            "name": {"type": "str", "required": True},
+            "where": {"type": "str", "choices": ["all", "gpu", "head"]},
+            "relabel": {"type": "list", "elements": "dict"},
+            "exposure": {"type": "float"},
+            **{key: {"type": "str"} for key in ("metrics", "job", "address", "option", "port", "alert", "template")},
+        },
+    },
+    "needs": {
+        "type": "list",
+        "elements": "dict",
+        "options": {
+            "nodes": {"type": "list", "elements": "str", "choices": ["head", "login", "compute"], "required": True},
+            "times": {
+                "type": "dict",
+                "options": {each: {"type": "float"} for each in ("container_image_gb", "prometheus_gb", "nodes")},
+            },
+            "scratch": {"type": "bool"},
+            "seconds": {"type": "int"},
+            "source": {"type": "str", "required": True},
+        },
+    },
+}
 # What runs on the controller, or nowhere: it costs the node nothing and has no result worth reporting.
 _LOCAL = {
-    "assert",
-    "debug",
-    "fail",
-    "group_by",
-    "import_role",
-    "import_tasks",
-    "include_role",
-    "include_tasks",
-    "include_vars",
-    "meta",
-    "pause",
-    "set_fact",
-    "validate_argument_spec",
-    "pcluster.postboot.check_variables",
-    "pcluster.postboot.report",
+    *("assert", "debug", "fail", "group_by", "import_role", "import_tasks", "include_role", "include_tasks"),
+    *("include_vars", "meta", "pause", "set_fact", "validate_argument_spec", "pcluster.postboot.check_variables"),
+    *("pcluster.postboot.report", "pcluster.postboot.wait_for_publisher"),
+}
+# What no task's name begins with: people read names one by one in the middle of a long run.
+_RIDDLES = {
+    *("everybody", "everything", "he", "her", "his", "i", "it", "its", "nobody", "nothing", "one", "she", "somebody"),
+    *("something", "that", "their", "them", "there", "these", "they", "this", "those", "we", "what", "whatever"),
+    *("whether", "which", "who", "whoever", "you", "your"),
 }
 _KEYWORDS = {
     *("always", "args", "async", "become", "become_user", "block", "changed_when", "check_mode", "delay"),
@@ -45,33 +78,13 @@ _KEYWORDS = {
 }
 
 
-class Plain(yaml.SafeLoader):
-    """YAML in which Ansible's own tags are allowed."""
-
-
-def _any_tag(loader: yaml.SafeLoader, _suffix: str, node: yaml.Node) -> Any:
-    if isinstance(node, yaml.ScalarNode):
-        return loader.construct_scalar(node)
-    if isinstance(node, yaml.SequenceNode):
-        return loader.construct_sequence(node)
-    return loader.construct_mapping(node) if isinstance(node, yaml.MappingNode) else None
-
-
-Plain.add_multi_constructor("!", _any_tag)
-
-
-def load(path: Path) -> Any:
-    """Read a YAML file; an absent one is nothing."""
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=Plain) if path.is_file() else None
-
-
 def tasks_of(data: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield every task of a task list, those of its blocks included."""
+    """Yield every task of a list of tasks or plays, with the blocks and plays that hold others."""
     for task in data if isinstance(data, list) else []:
         if not isinstance(task, Mapping):
             continue
         yield task
-        for part in ("block", "rescue", "always"):
+        for part in ("block", "rescue", "always", "pre_tasks", "tasks", "post_tasks", "handlers"):
             yield from tasks_of(task.get(part))
 
 
@@ -91,31 +104,29 @@ def dynamic(value: Any) -> bool:
 
 
 class RoleCheck:
-    """Checks one role."""
-
     def __init__(self, path: Path, public: set[str]) -> None:
         self.path = path
         self.name = path.name
         self.public = public  # the variables of all roles
+        self.job = (path.parents[1] / "playbooks" / f"{self.name}.yml").is_file()  # and no component
         self.problems: list[str] = []
 
     def say(self, where: str, what: str) -> None:
-        """Note a problem."""
         self.problems.append(f"roles/{self.name}/{where}: {what}")
 
     def run(self) -> list[str]:
-        """Return what is wrong."""
         for needed in ("README.md", "defaults/main.yml", "meta/argument_specs.yml", "meta/main.yml", "tasks/main.yml"):
             if not (self.path / needed).is_file():
                 self.say(needed, "is not there")
         self._variables()
         self._meta()
         self._tasks()
+        self._internals()
         return self.problems
 
     def _variables(self) -> None:
-        defaults = load(self.path / "defaults/main.yml") or {}
-        specs = (load(self.path / "meta/argument_specs.yml") or {}).get("argument_specs") or {}
+        defaults = load(self.path / "defaults/main.yml")
+        specs = load(self.path / "meta/argument_specs.yml").get("argument_specs") or {}
         options = (specs.get("main") or {}).get("options") or {}
         if "main" not in specs:
             self.say("meta/argument_specs.yml", "has no entry point main")
@@ -126,7 +137,7 @@ class RoleCheck:
         for name in sorted({*defaults, *options}):
             if not name.startswith(self.name + "_"):
                 self.say("defaults/main.yml", f"{name} does not begin with {self.name}_")
-        if self.name != "common":
+        if self.name != "common" and not self.job:
             for name in (f"{self.name}_enabled", f"{self.name}_essential"):
                 if name not in defaults:
                     self.say("defaults/main.yml", f"{name} is missing: every component has it")
@@ -158,15 +169,8 @@ class RoleCheck:
                 self.say(f"defaults/main.yml:{number + 1}", f"{match[1]} has no comment above it")
 
     def _meta(self) -> None:
-        meta = load(self.path / "meta/main.yml") or {}
-        info = meta.get("galaxy_info") or {}
-        for key, wanted in (("license", "GPL-3.0-or-later"), ("min_ansible_version", "2.19")):
-            if info.get(key) != wanted:
-                self.say("meta/main.yml", f"{key} is {info.get(key)!r}; needed: {wanted!r}")
-        depends = [
-            entry.get("role") if isinstance(entry, Mapping) else entry for entry in meta.get("dependencies") or []
-        ]
-        if self.name != "common" and "pcluster.postboot.common" not in depends:
+        depends = load(self.path / "meta/main.yml").get("dependencies")
+        if self.name != "common" and not self.job and depends != ["pcluster.postboot.common"]:
             self.say("meta/main.yml", "depends not on pcluster.postboot.common, whose variables it needs")
 
     def _tasks(self) -> None:
@@ -192,8 +196,8 @@ class RoleCheck:
             chosen = str(called.get("tasks_from", "")) if isinstance(called, Mapping) else ""
             if chosen.endswith((".yml", ".yaml")):
                 self.say(where, f"{name!r}: tasks_from is {chosen}; without the suffix, or its spec does not run")
-        if not action or action in _LOCAL or str(task.get("delegate_to", "")) == "localhost":
-            return
+        if self.job or not action or action in _LOCAL or str(task.get("delegate_to", "")) == "localhost":
+            return  # the report has components alone
         register = str(task.get("register", ""))
         if not register.startswith(f"__{self.name}_"):
             self.say(where, f"{name!r} registers {register or 'nothing'}; needed: __{self.name}_<what>, for the report")
@@ -203,39 +207,94 @@ class RoleCheck:
             )
         registered.setdefault(register, str(name))
 
+    def _internals(self) -> None:
+        roles = [path.name for path in self.path.parent.iterdir()]
+        for path in sorted(path for path in self.path.rglob("*") if path.suffix in (".yml", ".j2")):
+            for name in sorted(set(re.findall(r"\b__([a-z]\w*)", path.read_text(encoding="utf-8")))):
+                owner = max((role for role in roles if name.startswith(f"{role}_")), key=len, default=self.name)
+                if owner not in (self.name, "common"):
+                    self.say(str(path.relative_to(self.path)), f"__{name} is an internal of role {owner}")
+
+
+def name_problems(root: Path) -> list[str]:
+    """Return the names of plays and tasks that begin with a word which tells nobody what is meant."""
+    problems = []
+    for pattern in ("roles/*/tasks/*.yml", "roles/*/handlers/*.yml", "playbooks/**/*.yml", "molecule/**/*.yml"):
+        for path in sorted(root.glob(pattern)):
+            for task in tasks_of(load(path)):
+                name = str(task.get("name", ""))
+                first = re.match(r"(?:\w+ \| )*(\w*)", name)
+                if first and first[1].lower() in _RIDDLES:
+                    problems.append(f"{path.relative_to(root)}: {name!r} begins with {first[1]!r}: name the thing")
+    return problems
+
 
 def site_problems(root: Path, roles: set[str]) -> list[str]:
     """Return where the table of components in site.yml contradicts itself."""
-    problems = []
-    for play in load(root / "playbooks/site.yml") or []:
-        listed: list[str] = []
-        imported = []
+    where, imported, problems = "playbooks/site.yml", [], []
+    for play in load(root / where):
         for task in tasks_of(play.get("tasks")):
-            if "pcluster.postboot.check_variables" in task:
-                listed = (task["pcluster.postboot.check_variables"] or {}).get("components") or []
             if str(task.get("ansible.builtin.import_tasks", "")).endswith("component.yml"):
                 name = (task.get("vars") or {}).get("postboot_component")
                 imported.append(name)
                 if task.get("tags") != [name]:
-                    problems.append(f"playbooks/site.yml: the tags of {name} are {task.get('tags')}; needed: [{name}]")
-        if listed != imported:
-            problems.append(f"playbooks/site.yml: check_variables has {listed}, and what runs is {imported}")
-        problems += [f"playbooks/site.yml: there is no role {name}" for name in imported if name not in roles]
-    return problems
+                    problems.append(f"{where}: the tags of {name} are {task.get('tags')}; needed: [{name}]")
+    if imported != components.names(root):
+        needed = "each row's vars as {postboot_component: NAME}, on one line"
+        problems.append(f"{where}: runs {imported}, and its lines read as {components.names(root)}; needed: {needed}")
+    problems += [f"{where}: there is no role {name}" for name in imported if name not in roles]
+    described = {path.parts[-3] for path in root.glob("roles/*/meta/component.yml")}
+    problems += [f"{where}: has no row of {name}, which has meta/component.yml" for name in described - {*imported}]
+    problems += [f"roles/{name}/meta/component.yml: is not there" for name in imported if name not in described]
+    return sorted(problems)
+
+
+def component_problems(role: Path) -> list[str]:
+    """Return where a role's meta/component.yml is incomplete, or untrue to what the role does."""
+    found = load(role / "meta/component.yml")
+    if not found:
+        return []
+    problems = list(ArgumentSpecValidator(_COMPONENT).validate(found).error_messages)
+    if not problems:
+        component = components.component(role)
+        folders = ("defaults", "handlers", "tasks", "templates", "vars")
+        files = sorted(path for folder in folders for path in (role / folder).rglob("*") if path.is_file())
+        text = "\n".join([*(path.name for path in files), *(path.read_text(encoding="utf-8") for path in files)])
+        problems = [problem for unit in component.units for problem in _unit_problems(role, component, unit, text)]
+    return [f"roles/{role.name}/meta/component.yml: {' '.join(problem.split())}" for problem in problems]
+
+
+def _unit_problems(role: Path, component: components.Component, unit: components.Unit, text: str) -> Iterator[str]:
+    if not re.search(rf"(?<![\w-]){re.escape(unit.name)}(?![\w-])", text):
+        yield f"unit {unit.name} is named nowhere in the role"
+    if unit.where in ("all", "gpu") and not (unit.metrics and unit.job and unit.option):
+        yield f"unit {unit.name} is on all nodes of a kind ({unit.where}); needed: metrics, job and option"
+    if unit.job and unit.where == "head" and f"job: {unit.job}" not in text:
+        yield f"unit {unit.name} has job {unit.job}, and the role leaves no target with that label"
+    if (unit.job or unit.option) and not unit.address:
+        yield f"unit {unit.name} has job or option; needed: address, the variable with the address that they mean"
+    if unit.address:
+        value = component.defaults.get(unit.address)
+        if not re.search(r":\d+$", str(value)):
+            yield f"unit {unit.name}: {unit.address} is {value!r} in defaults/main.yml; needed: ADDRESS:PORT or :PORT"
+    if unit.option and f"'{unit.option}=' ~ {unit.address}" not in text:
+        yield f"unit {unit.name}: no command line of the role has {unit.option} with {unit.address}"
+    if unit.exposure and not (role / "templates" / unit.source).is_file():
+        yield f"unit {unit.name}: templates/{unit.source} is not there"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Check all roles."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[1], help="the checkout")
     parser.add_argument("roles", nargs="*", help="the roles to look at; all by default")
     options = parser.parse_args(arguments)
     paths = [path for path in sorted((options.root / "roles").iterdir()) if path.is_dir()]
-    public = {name for path in paths for name in load(path / "defaults/main.yml") or {}}
+    public = {name for path in paths for name in load(path / "defaults/main.yml")}
     problems = [] if options.roles else site_problems(options.root, {path.name for path in paths})
+    problems += [] if options.roles else name_problems(options.root)
     for path in paths:
         if not options.roles or path.name in options.roles:
-            problems += RoleCheck(path, public).run()
+            problems += RoleCheck(path, public).run() + component_problems(path)
     for problem in problems:
         print(problem)
     stale = render_role_docs.main(["--check", "--root", str(options.root), *options.roles])
