@@ -4,53 +4,45 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import http.server
-import importlib.util
 import json
+import re
 import shutil
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-import yaml
+
+from ansible_collections.pcluster.postboot.tests.programs import load
+from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
 REPO = Path(__file__).resolve().parents[3]
+check_roles, render_role_docs = load("scripts/check_roles.py"), load("scripts/render_role_docs.py")
+pins = load("scripts/pins.py")
+render_components, render_alerts = render_role_docs.render_components, render_role_docs.render_alerts
+render_advisories = render_role_docs.render_advisories
 
 
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"postboot_{name}", REPO / f"scripts/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-check_roles, render_role_docs, pins = script("check_roles"), script("render_role_docs"), script("pins")
+ROW = (
+    r"\n        - name: [^\n]+\n +ansible.builtin.import_tasks: tasks/component.yml\n[^\n]+: (\w+)\}\n +tags: \[\w+\]\n"
+)
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A checkout with two roles and a site.yml for them."""
-    for name in ("common", "node_exporter"):
+    """A checkout with three roles, a site.yml for them, what is written of components, and the pages of alerts."""
+    kept = ("common", "node_exporter", "prometheus")
+    for name in kept:
         shutil.copytree(REPO / "roles" / name, tmp_path / "roles" / name)
-    (tmp_path / "playbooks").mkdir()
-    plays = yaml.safe_load((REPO / "playbooks/site.yml").read_text())
-    (main,) = (task for task in plays[-1]["tasks"] if "block" in task)
-    kept = []
-    for task in main["block"]:
-        if "pcluster.postboot.check_variables" in task:
-            task["pcluster.postboot.check_variables"]["components"] = ["node_exporter"]
-        if (task.get("vars") or {}).get("postboot_component", "node_exporter") == "node_exporter":
-            kept.append(task)
-    main["block"] = kept
-    (tmp_path / "playbooks/site.yml").write_text(yaml.safe_dump(plays))
+    shutil.copytree(REPO / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("images"))
+    tables = ("meta/deprecations.yml", "meta/supported.yml", render_advisories.SOURCE)
+    for name in ("galaxy.yml", "playbooks/site.yml", *tables, *render_components.PLACES):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(REPO / name, tmp_path / name)
+    site = tmp_path / "playbooks/site.yml"
+    site.write_text(re.sub(ROW, lambda row: row[0] if row[1] in kept else "", site.read_text()))
+    for path, text in render_components.rendered(tmp_path).items():
+        path.write_text(text)
     return tmp_path
 
 
@@ -96,13 +88,12 @@ def test_roles_that_keep_the_contracts_are_let_be(copy: Path, capsys: pytest.Cap
             "node_exporter_important",
             "node_exporter_essential is missing: every",
         ),
-        ("meta/main.yml", "GPL-3.0-or-later", "MIT", "license is 'MIT'; needed: 'GPL-3.0-or-later'"),
-        ("meta/main.yml", "  - role: pcluster.postboot.common", "  []", "depends not on pcluster.postboot.common"),
+        ("meta/main.yml", "[pcluster.postboot.common]", "[]", "depends not on pcluster.postboot.common"),
         (
             "tasks/install.yml",
             "  register: __node_exporter_binary\n",
             "",
-            "'install | The binary is the pinned one' registers nothing; needed",
+            "'install | Install the pinned node_exporter binary' registers nothing; needed",
         ),
         (
             "tasks/install.yml",
@@ -125,6 +116,20 @@ def test_roles_that_keep_the_contracts_are_let_be(copy: Path, capsys: pytest.Cap
             "'X': tasks_from is d.yml; without the suffix",
         ),
         ("tasks/install.yml", "  register:", "  ignore_errors: true\n  register:", "ignores errors"),
+        ("meta/component.yml", "title:", "titel:", "missing required arguments: title"),
+        ("meta/component.yml", "where: all", "where: head", "has job node, and the role leaves no target with that"),
+        ("meta/component.yml", "where: all", "where: some", "where must be one of: all, gpu, head"),
+        ("meta/component.yml", "- name: node_exporter\n", "- name: node-exporter\n", "node-exporter is named nowhere"),
+        (
+            "meta/component.yml",
+            "    job: node\n",
+            "",
+            "is on all nodes of a kind (all); needed: metrics, job and option",
+        ),
+        ("meta/component.yml", "    address: node_exporter_listen_address\n", "", "has job or option; needed: address"),
+        ("meta/component.yml", "_listen_address", "_port", "node_exporter_port is None in defaults/main.yml; needed: "),
+        ("meta/component.yml", "--web.listen-address", "--address", "no command line of the role has --address with "),
+        ("meta/component.yml", "exposure: 2.4", "template: x.j2\n    exposure: 2.4", "templates/x.j2 is not there"),
     ],
 )
 def test_a_broken_contract_is_a_line(
@@ -150,20 +155,104 @@ def test_tasks_in_blocks_and_handlers_are_looked_at(copy: Path, capsys: pytest.C
     assert "'B'" not in said
 
 
-def test_the_table_of_components_has_to_agree_with_itself(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    site = copy / "playbooks/site.yml"
-    plays = yaml.safe_load(site.read_text())
-    (main,) = (task for task in plays[-1]["tasks"] if "block" in task)
-    for task in main["block"]:
-        if "vars" in task:
-            task["tags"] = ["metrics"]
-        if "pcluster.postboot.check_variables" in task:
-            task["pcluster.postboot.check_variables"]["components"] = ["dcgm"]
-    site.write_text(yaml.safe_dump(plays))
+def test_what_a_role_keeps_for_itself_no_other_reads(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (copy / "roles/node_exporter_x").mkdir()
+    (copy / "roles/node_exporter/templates/x.j2").write_text("{{ __node_exporter_xy }}{{ __common_x }}{{ __meta_x }}")
+    check_roles.main(["--root", str(copy), "node_exporter"])
+    assert capsys.readouterr().out == ""
+    (copy / "roles/node_exporter/templates/x.j2").write_text("{{ __node_exporter_x_y }}")
+    assert check_roles.main(["--root", str(copy), "node_exporter"]) == 1
+    assert "x.j2: __node_exporter_x_y is an internal of role node_exporter_x" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("first", ["It is there", "what is due is known", "Whoever asks", "One more"])
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("roles/node_exporter/tasks/more.yml", "- name: more | {}\n  debug:\n    msg: x\n"),
+        ("playbooks/tasks/more.yml", "- name: A\n  block:\n    - name: more | {}\n      debug:\n"),
+        ("playbooks/more.yml", "- name: A\n  hosts: all\n  post_tasks:\n    - name: {}\n      debug:\n"),
+        ("playbooks/more.yml", "- name: {}\n  hosts: all\n"),
+    ],
+)
+def test_a_task_is_named_by_what_it_does(
+    copy: Path, capsys: pytest.CaptureFixture[str], file: str, text: str, first: str
+) -> None:
+    (copy / "playbooks/tasks").mkdir()
+    (copy / file).write_text(text.format("Itemise what is there"))
+    assert check_roles.main(["--root", str(copy)]) == 0
+    (copy / file).write_text(text.format(first))
     assert check_roles.main(["--root", str(copy)]) == 1
-    said = capsys.readouterr().out
-    assert "the tags of node_exporter are ['metrics']" in said
-    assert "check_variables has ['dcgm'], and what runs is ['node_exporter']" in said
+    assert f"{file}: '" in (said := capsys.readouterr().out)
+    assert f"{first}' begins with '{first.split()[0]}': name the thing" in said
+
+
+def test_the_rows_of_site_and_the_descriptions_have_to_agree(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site = copy / "playbooks/site.yml"
+    text = site.read_text()
+    change(site, "tags: [node_exporter]", "tags: [metrics]")
+    assert check_roles.main(["--root", str(copy)]) == 1
+    assert "the tags of node_exporter are ['metrics']" in capsys.readouterr().out
+    site.write_text(
+        text.replace("vars: {postboot_component: node_exporter}", "vars: {'postboot_component': node_exporter}")
+    )
+    assert check_roles.main(["--root", str(copy)]) == 1
+    assert (
+        "runs ['node_exporter', 'prometheus'], and its lines read as ['prometheus']; needed: "
+        in capsys.readouterr().out
+    )
+    site.write_text(re.sub(ROW, "", text))
+    assert check_roles.main(["--root", str(copy)]) == 1
+    assert "has no row of node_exporter, which has meta/component.yml" in capsys.readouterr().out
+    site.write_text(text)
+    (copy / "roles/node_exporter/meta/component.yml").unlink()
+    assert check_roles.main(["--root", str(copy)]) == 1
+    assert "roles/node_exporter/meta/component.yml: is not there" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "place", "line"),
+    [
+        (
+            "meta/component.yml",
+            "title: m",
+            "title: M",
+            "README.md",
+            "| `node_exporter`: Metrics of the node and its EFA",
+        ),
+        ("defaults/main.yml", '":9100"', '":9200"', "docs/observability.md", "| `node_exporter` | 9200 | `journalctl"),
+        (
+            "defaults/main.yml",
+            "essential: false",
+            "essential: true",
+            "docs/pull.md",
+            "- Essential are `node_exporter`.",
+        ),
+        ("meta/component.yml", "[/usr/local/bin/n", "[/opt/n", "plugins/module_utils/_node/software.py", '"/opt/node_'),
+        (
+            "meta/component.yml",
+            "job: node",
+            "job: n",
+            "roles/prometheus/files/rules/node.yml",
+            '{{- if eq $unit "n" }}`sys',
+        ),
+    ],
+)
+def test_what_is_written_of_components_follows_their_description(
+    copy: Path, capsys: pytest.CaptureFixture[str], file: str, before: str, after: str, place: str, line: str
+) -> None:
+    root = ["--root", str(copy)]
+    assert render_role_docs.main(["--check", *root]) == 0
+    change(copy / "roles/node_exporter" / file, before, after)
+    assert line not in (copy / place).read_text()
+    assert render_role_docs.main(["--check", *root]) == 1
+    assert f"{copy / place} is out of date" in capsys.readouterr().err
+    assert render_role_docs.main(root) == 0
+    assert line in (copy / place).read_text()
+    assert render_role_docs.main(["--check", *root]) == 0
+    change(copy / place, render_components.END, "the end")
+    assert render_role_docs.main(["--check", *root]) == 1
+    assert f"{place}: there is no place for the components" in capsys.readouterr().err
 
 
 def test_a_table_that_is_out_of_date_is_found_and_written(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,6 +274,98 @@ def test_a_readme_without_a_place_for_the_table_is_named(copy: Path, capsys: pyt
     assert "there is no place for the table" in capsys.readouterr().err
 
 
+def test_every_alert_has_a_page_and_a_row(copy: Path) -> None:
+    """Of those that fire, and of none that does not."""
+    (text,) = render_alerts.rendered(copy).values()
+    names = [rule["alert"] for rules in render_alerts.alerts(copy).values() for rule in rules]
+    assert len(names) > 30
+    assert re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) == names
+
+
+def test_a_changed_advisory_is_found_in_its_table_and_written(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = ["--root", str(copy)]
+    change(copy / render_advisories.SOURCE, "fixed: [1.19.1]", "fixed: [1.19.2]")
+    render_advisories.read.cache_clear()
+    assert render_role_docs.main(["--check", *root]) == 1
+    assert f"{copy}/docs/advisories.md is out of date" in capsys.readouterr().err
+    assert render_role_docs.main(root) == 0
+    (row,) = [line for line in (copy / "docs/advisories.md").read_text().splitlines() if "CVE-2026-24260" in line]
+    assert "| up to 1.19.0 | 1.19.2 | an older version is replaced. An older toolkit" in row
+    change(copy / render_advisories.SOURCE, "answer: told", "answer: said")
+    render_advisories.read.cache_clear()
+    assert render_role_docs.main(["--check", *root]) == 1
+    assert "advisories.yml: answer is 'said'; needed: one of replaced, pinned, told, outside" in capsys.readouterr().err
+
+
+PAGE = "https://github.com/pcluster/postboot/blob/main/docs/runbooks/lost-gpu.md#how-many-does-the-node-see"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line"),
+    [
+        (
+            f"runbook_url: {PAGE}",
+            "",
+            "runbook_url is ''; needed: https://github.com/pcluster/postboot/blob/main/docs/<",
+        ),
+        (
+            PAGE,
+            PAGE.replace("main/docs", "next/docs"),
+            "runbook_url is 'https://github.com/pcluster/postboot/blob/next",
+        ),
+        (PAGE, PAGE.replace("lost-gpu", "lost"), "docs/runbooks/lost.md#how-many-does-the-node-see'; needed: https:"),
+        (
+            PAGE,
+            PAGE.partition("#")[0] + "#",
+            "docs/runbooks/lost-gpu.md has no heading for ''; needed: one of a-lost-gpu, how-",
+        ),
+        (PAGE, PAGE + "s", "lost-gpu.md has no heading for 'how-many-does-the-node-sees'; needed: one of a-lost-gpu, "),
+    ],
+)
+def test_an_alert_whose_page_is_not_there_is_named(
+    copy: Path, capsys: pytest.CaptureFixture[str], before: str, after: str, line: str
+) -> None:
+    change(copy / "roles/prometheus/files/rules/gpu.yml", before, after)
+    assert render_role_docs.main(["--check", "--root", str(copy)]) == 1
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith("roles/prometheus/files/rules: GpuLost: ")
+    assert line in told
+
+
+def test_an_alert_may_lead_to_a_whole_page(copy: Path) -> None:
+    change(copy / "roles/prometheus/files/rules/gpu.yml", PAGE, PAGE.partition("#")[0])
+    (text,) = render_alerts.rendered(copy).values()
+    assert " left | 5m | [A lost GPU](runbooks/lost-gpu.md) |\n" in text
+
+
+def test_a_changed_alert_is_found_in_its_table_and_written(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = ["--root", str(copy)]
+    change(copy / "roles/prometheus/files/rules/gpu.yml", "for: 5m", "for: 7m")
+    assert render_role_docs.main(["--check", *root]) == 1
+    assert f"{copy}/docs/alerts-table.md is out of date" in capsys.readouterr().err
+    assert render_role_docs.main(root) == 0
+    row = "| `GpuLost` | critical | *node* of *cluster* has *n* GPUs left | 7m | [How many does the node see?]"
+    assert row in (copy / "docs/alerts-table.md").read_text()
+    change(copy / "docs/alerts-table.md", render_alerts.MARK, "")
+    assert render_role_docs.main(["--check", *root]) == 1
+    assert "docs/alerts-table.md: there is no place for the table" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("summary", "text"),
+    [
+        ("{{ $labels.pc_node }} has {{ $value | humanize }} left", "*node* has *n* left"),
+        ("{{ $value }} nodes{{ with $labels.pc_queue }} (queue {{ . }}){{ end }} wait", "*n* nodes wait"),
+        (
+            "Slow: {{- $a := 1 }} {{- range query $a }}{{ if $b }},{{ end }} {{ .Labels.c }}{{ end }} | so",
+            "Slow: … \\| so",
+        ),
+    ],
+)
+def test_a_template_is_read_by_people(summary: str, text: str) -> None:
+    assert render_alerts.plain(summary) == text
+
+
 class Publisher:
     """A publisher's web server."""
 
@@ -199,18 +380,8 @@ class Publisher:
 
 @pytest.fixture
 def publisher(tmp_path: Path) -> Iterator[Publisher]:
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_arguments: object) -> None:
-            """Say nothing."""
-
-    top = tmp_path / "www"
-    top.mkdir()
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(top)))
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield Publisher(top, f"http://127.0.0.1:{server.server_port}")
-    server.shutdown()
-    server.server_close()
+    with lab.serving_files(tmp_path / "www") as url:
+        yield Publisher(tmp_path / "www", url)
 
 
 DEFAULTS = """---
