@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# Unpacks programs of Debian 13 into a directory of their own, with every library that they need, so that they start on Debian 12.
+# Unpacks programs of Debian 13 into a directory of their own, with every library that they need, so that they start on
+# Debian 12.
 #
 #   debian13.sh CACHE DEST PACKAGE...      print DEST, once the packages are there
 #
-# DEST is the absolute path at which they are used: DEST/bin, DEST/lib and so on are the packages' /usr/bin and /usr/lib. "%v" in it stands for the
-# version of the first package. With DESTDIR set they are written to $DESTDIR$DEST, as `make install` does it. A former DEST is replaced.
-# Of a package that is needed without being named, only the libraries are taken.
+# DEST is the absolute path at which they are used: DEST/bin, DEST/lib and so on are the packages' /usr/bin and
+# /usr/lib. "%v" in it stands for the version of the first package. With DESTDIR set they are written to $DESTDIR$DEST,
+# as `make install` does it. A former DEST is replaced. Of a package that is needed without being named, only the
+# libraries are taken.
 #
-# CACHE keeps apt's lists and the downloaded packages. They come from the mirror that this machine's apt is configured to reach, and Debian's keyring
-# verifies them; the machine's own apt and dpkg are not changed. It needs patchelf, and no root.
+# CACHE keeps apt's lists and the downloaded packages. They come from the mirror that this machine's apt is configured
+# to reach, and Debian's keyring verifies them; the machine's own apt and dpkg are not changed. It needs patchelf, and
+# no root.
 # On Ubuntu 24.04, whose Python is 3.12 and whose Slurm is 23.11, none of it is needed.
 set -euo pipefail
 [ $# -ge 3 ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2; exit 2; }
@@ -26,8 +29,12 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck disable=SC2016  # $(REPO_URI) and the like are apt's
 apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT) $(ORIGIN)' 'Created-By: Packages' |
   awk -v from="${VERSION_CODENAME:-}" '$4 == "Debian" && sub("^" from, "trixie", $2) {
-    print "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]", $1, $2, $3 }' | sort -u > "$work/sources.list"
-[ -s "$work/sources.list" ] || { echo "this machine's apt has no Debian repository, which Debian 13's packages would come from: run apt-get update" >&2; exit 1; }
+    print "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]", $1, $2, $3
+  }' | sort -u > "$work/sources.list"
+if [ ! -s "$work/sources.list" ]; then
+  echo "this machine's apt has no Debian repository, which Debian 13's packages would come from: run apt-get update" >&2
+  exit 1
+fi
 
 mkdir -p "$cache"/{state/lists,archives}/partial
 : > "$work/status"
@@ -67,13 +74,14 @@ tree=$work/named/usr libraries=$(cd "$work/needed/usr" && echo lib/*-linux-gnu)
 mkdir -p "$tree/$libraries"
 find "$work/needed/usr/$libraries" -maxdepth 1 -name '*.so*' -exec cp -a --target-directory="$tree/$libraries" {} +
 
-# A program's DT_RPATH, unlike DT_RUNPATH, holds for every library that it ever loads, and stands above the caller's LD_LIBRARY_PATH: Debian 13's loader
-# does not start with the C library of another release.
+# A program's DT_RPATH, unlike DT_RUNPATH, holds for every library that it ever loads, and stands above the caller's
+# LD_LIBRARY_PATH: Debian 13's loader does not start with the C library of another release.
 grep --recursive --files-without-match --binary-files=without-match . "$tree" | while read -r file; do
   rpath=$(patchelf --print-rpath "$file" 2> /dev/null) || continue # not an ELF file, or a static one
   rpath=$(sed -E "s#(^|:)/usr/#\1$dest/#g" <<< "$rpath")
   if loader=$(patchelf --print-interpreter "$file" 2> /dev/null) && [[ $file != *.so.* ]]; then
-    patchelf --set-interpreter "$dest/$libraries/${loader##*/}" --force-rpath --set-rpath "${rpath:+$rpath:}$dest/$libraries" "$file"
+    patchelf --set-interpreter "$dest/$libraries/${loader##*/}" \
+      --force-rpath --set-rpath "${rpath:+$rpath:}$dest/$libraries" "$file"
   elif [ "$rpath" ]; then
     patchelf --force-rpath --set-rpath "$rpath:$dest/$libraries" "$file"
   fi
