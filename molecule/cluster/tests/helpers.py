@@ -55,12 +55,14 @@ def failure(done: Run, node: str, component: str) -> str:
     return next((line for line in done.stdout.splitlines() if line.startswith(f"failed on {node}: {component}: ")), "")
 
 
-def until(done: Callable[[], Any], seconds: float = 60, what: str = "") -> Any:
-    """Wait until something is so, and return it."""
+def until(done: Callable[[], Any], seconds: float = 60, what: str | Callable[[], str] = "") -> Any:
+    """Wait until something is so, and return it. `what` was waited for, or says so once the time is over."""
     begin = time.monotonic()
     while not (found := done()):
         waited = time.monotonic() - begin
-        assert waited < seconds, f"not within {seconds:.0f} s: {what or 'what the test waits for'}"
+        if waited >= seconds:
+            told = what() if callable(what) else what
+            raise AssertionError(f"not within {seconds:.0f} s: {told or 'what the test waits for'}")
         time.sleep(min(2, 0.3 + waited / 30))  # looks cost time, too: the longer the wait, the rarer
     return found
 

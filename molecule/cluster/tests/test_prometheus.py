@@ -60,8 +60,8 @@ def names(nodes: Nodes, cluster: str) -> set[str]:
 
 @pytest.mark.parametrize("cluster", ["main", "el"])
 def test_every_node_is_up(on: On, nodes: Nodes, cluster: str) -> None:
-    head = on("head" if cluster == "main" else "el-head")
-    until(lambda: up(head) == dict.fromkeys(names(nodes, cluster), "1"), 100)
+    head, expected = on("head" if cluster == "main" else "el-head"), names(nodes, cluster)
+    until(lambda: all(up(head).get(name) == "1" for name in expected), 100, lambda: f"{expected}, but {up(head)}")
 
 
 def test_labels(on: On, nodes: Nodes) -> None:
