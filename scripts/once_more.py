@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> int:
     told = Path(cache, "v/cache/lastfailed")
     failed = list(json.loads(told.read_text())) if told.exists() else []
     if int(status) != TESTS_FAILED or not failed or not all("::" in one for one in failed):
-        print(f"pytest ended with {status} before all tests were run: nothing is repeated")
+        print(f"ended with {status} before all tests were run: nothing is repeated")
         return int(status) or 1
     print(f"\nOnce more, alone: {len(failed)} that failed", flush=True)
     line = [sys.executable, "-m", "pytest", f"--override-ini=cache_dir={cache}", *words, *failed]
