@@ -257,12 +257,12 @@ DRAINS = ("--tags", "node_health", "--limit", f"head,{GPU},{CPU}")
 def draining() -> Iterator[None]:
     """A decider that drains one node at most."""
     ok(playbook(*DRAINS, *variables(node_health_action="drain", node_health_max_nodes=1)))
-    try:
-        with unmanaged():
+    with unmanaged():
+        try:
             yield
-    finally:
-        ok(playbook(*DRAINS))
-        host("head").run(f"for node in {GPU} {CPU}; do {SCONTROL} update nodename=$node state=resume; done")
+        finally:  # before ParallelCluster looks again, which replaces a node that is drained
+            ok(playbook(*DRAINS))
+            host("head").run(f"for node in {GPU} {CPU}; do {SCONTROL} update nodename=$node state=resume; done")
 
 
 @contextmanager
