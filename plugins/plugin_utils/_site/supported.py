@@ -37,7 +37,7 @@ class Supported(NamedTuple):
         """Return the operating systems in words: versions of one system stand together, the oldest first."""
         versions: dict[str, list[str]] = {}
         for system in self.systems:
-            name, _, version = system.title.rpartition(" ")
+            name, version = system.title.rsplit(" ", 1)
             versions.setdefault(name, []).insert(0, version)
         words = [f"{name} {' and '.join(found)}" for name, found in versions.items()]
         return f"{', '.join(words[:-1])} and {words[-1]}"
