@@ -67,7 +67,7 @@ class Channel:
         self.connection.close()
 
 
-def connect(url: str, token: str = "", timeout: float = 10) -> Channel:
+def connect(url: str, token: str = "", timeout: float = 60) -> Channel:
     """Open a channel at a URL of the service."""
     parts = urlsplit(url)
     connection = socket.create_connection((parts.hostname or "", parts.port or 80), timeout=timeout)

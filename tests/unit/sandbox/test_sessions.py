@@ -15,7 +15,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +26,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from ansible_collections.pcluster.postboot.tests.programs import REPO, load
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE, until
 
 pytest.importorskip("moto.server")
 
@@ -41,18 +41,23 @@ def endpoint() -> Iterator[str]:
     """The sandbox's AWS API."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(SCENARIO / "parallelcluster"))
-        application = load("molecule/cluster/aws/server.py").Application()
-    from werkzeug.serving import make_server
+        program = load("molecule/cluster/aws/server.py")
+        application = program.Application()
+        # A side that had to wait for the machine has not gone.
+        patch.setattr(program.sessions, "SILENCE", PATIENCE)
+        patch.setattr(program.sessions, "WAIT", PATIENCE)
+        from werkzeug.serving import make_server
 
-    server = make_server("127.0.0.1", 0, application, threaded=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.port}"
-    server.shutdown()
+        server = make_server("127.0.0.1", 0, application, threaded=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.port}"
+        server.shutdown()
 
 
 @pytest.fixture(scope="module")
 def ssm(endpoint: str) -> Any:
-    return boto3.client("ssm", endpoint_url=endpoint, config=Config(retries={"total_max_attempts": 1}), **KEYS)
+    config = Config(retries={"total_max_attempts": 1}, read_timeout=PATIENCE)
+    return boto3.client("ssm", endpoint_url=endpoint, config=config, **KEYS)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +65,8 @@ def arrange(endpoint: str) -> Arrange:
     """A function that tells the service what a test wants, and returns what there is."""
 
     def arranged(**wanted: Any) -> dict[str, Any]:
-        with urllib.request.urlopen(f"{endpoint}/sandbox/sessions", json.dumps(wanted).encode(), timeout=10) as answer:
+        url, said = f"{endpoint}/sandbox/sessions", json.dumps(wanted).encode()
+        with urllib.request.urlopen(url, said, timeout=PATIENCE) as answer:
             found: dict[str, Any] = json.loads(answer.read())
             return found
 
@@ -85,20 +91,13 @@ def node(endpoint: str, arrange: Arrange, tmp_path_factory: pytest.TempPathFacto
         "SSM_AGENT_WORKER": str(SCENARIO / "standins/ssm-agent/session_worker.py"),
         "SSM_AGENT_RUN_AS": "nobody",
         "SSM_AGENT_FIRST_OUTPUT": "0.1",
+        "SSM_AGENT_SILENCE": str(PATIENCE),
     }
     line = [sys.executable, SCENARIO / "standins/ssm-agent/agent.py"]
     with subprocess.Popen(line, env=environment, cwd="/usr/bin", start_new_session=True) as agent:
         until(lambda: instance in arrange()["connected"])
         yield instance
         os.killpg(agent.pid, signal.SIGKILL)
-
-
-def until(done: Callable[[], Any], seconds: float = 15) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := done()):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    return found
 
 
 class Client:
@@ -131,7 +130,7 @@ class Client:
         return str(until(found))
 
     def ends(self) -> int:
-        return self.process.wait(timeout=15)
+        return self.process.wait(timeout=PATIENCE)
 
 
 @pytest.fixture
@@ -249,7 +248,7 @@ def test_a_forwarded_port_takes_several_connections_at_once(start: Callable[...,
     with Echo() as echo:
         client = start(DocumentName=document, Parameters={"portNumber": [str(echo.port)]})
         port = int(client.reads(rf"Port (\d+) opened for sessionId {client.id}.\nWaiting for connections...\n"))
-        connections = [socket.create_connection(("localhost", port), timeout=10) for _ in range(3)]
+        connections = [socket.create_connection(("localhost", port), timeout=PATIENCE) for _ in range(3)]
         for number, connection in enumerate(connections):
             connection.sendall(str(number).encode() * 5000)
         for number, connection in enumerate(connections):

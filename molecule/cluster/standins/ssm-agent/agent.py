@@ -29,6 +29,7 @@ API = os.environ.get("SSM_AGENT_API", "http://aws:5000/sandbox/ssm-agent")
 ID = Path(os.environ.get("SSM_AGENT_INSTANCE_ID", "/var/lib/cloud/data/instance-id"))
 ROOT = Path(os.environ.get("SSM_AGENT_ROOT", "/var/lib/amazon/ssm"))
 WORKER = os.environ.get("SSM_AGENT_WORKER", "/usr/bin/ssm-session-worker")
+SILENCE = float(os.environ.get("SSM_AGENT_SILENCE", "15"))  # seconds; a service silent for longer is asked anew
 HOST = API.partition("/sandbox/")[0] + "/"
 CRASHED = (
     "document process failed unexpectedly: ipc messaging received timeout signal , "
@@ -87,7 +88,7 @@ def sessions(instance: str) -> None:
     while True:
         try:
             channel = connect(f"{HOST}v1/control-channel/{instance}?role=subscribe")
-            channel.connection.settimeout(15)
+            channel.connection.settimeout(SILENCE)
             threading.Thread(target=show_life, args=(channel,), daemon=True).start()
             while frame := channel.receive():
                 if frame[0] == START:
