@@ -14,13 +14,14 @@ import pytest
 import yaml
 
 from ansible_collections.pcluster.postboot.tests.programs import load
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
 
 
 @pytest.fixture(scope="module")
 def aws(moto: str) -> Iterator[str]:
     """The address of an empty account, which programs that are started here find by AWS_ENDPOINT_URL."""
     resources = load("molecule/cluster/aws/resources.py")
-    urllib.request.urlopen(urllib.request.Request(f"{moto}/moto-api/reset", method="POST"), timeout=30).close()
+    urllib.request.urlopen(urllib.request.Request(f"{moto}/moto-api/reset", method="POST"), timeout=PATIENCE).close()
     with pytest.MonkeyPatch.context() as patch:
         for target, name, value in resources.patches():
             patch.setattr(target, name, value)

@@ -20,6 +20,7 @@ import pytest
 
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._fleet import rollout
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
 
 SCRIPT = Path(__file__).resolve().parents[3] / "roles/fleet/files/fleet.sh"
 # What the real one does as far as fleet.sh sees it.
@@ -76,7 +77,7 @@ class Node:
         path.write_text(rollout.script(request, SCRIPT.read_text()))
         environment = {"PCLUSTER_POSTBOOT_ROOT": str(self.root), "PATH": os.environ["PATH"]}
         done = subprocess.run(
-            [self.shell, str(path)], env=environment, text=True, capture_output=True, timeout=30, check=False
+            [self.shell, str(path)], env=environment, text=True, capture_output=True, timeout=PATIENCE, check=False
         )
         assert (done.returncode, done.stderr) == (code, "")
         assert not list(self.opt.glob(".fleet.*")), "nothing is left behind"

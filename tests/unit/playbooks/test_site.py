@@ -459,7 +459,7 @@ def test_the_tags_are_the_components(site: Site) -> None:
 
 def meanwhile(process: subprocess.Popen[str], done: Callable[[], Any]) -> None:
     """Wait until a run has done something, and goes on."""
-    until(lambda: process.poll() is not None or done(), 60)
+    until(lambda: process.poll() is not None or done())
     assert process.poll() is None, process.communicate()[0]
 
 

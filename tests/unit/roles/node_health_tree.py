@@ -19,6 +19,7 @@ import yaml
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._node_health.settings import settings
 from ansible_collections.pcluster.postboot.roles.node_health.files.node_health import main
 from ansible_collections.pcluster.postboot.tests.programs import REPO
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
 
 
 def standin(name: str) -> ModuleType:
@@ -79,7 +80,7 @@ class Node:
         self.settings = settings(facts())
         self.settings.update(
             page="http://127.0.0.1:1/metrics", textfiles="/textfiles", state="/state", interval=30, slow_interval=600,
-            patience=1, disk_full=101, clock_skew=0.5, memlock=16,
+            patience=PATIENCE, disk_full=101, clock_skew=0.5, memlock=16,
         )  # fmt: skip
         self.values: list[dict[str, Any]] = [{} for _ in range(GPUS)]
         self.lost: set[int] = set()

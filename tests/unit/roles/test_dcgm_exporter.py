@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.pcluster.postboot.tests.waiting import until
+
 Value = Callable[[str], Any]
 Variables = Callable[..., Value]
 SHELLS = [shell for shell in ("dash", "bash") if any(Path(f, shell).exists() for f in ("/bin", "/usr/bin"))]
@@ -302,7 +304,7 @@ def test_a_folder_that_cannot_be_written_fails_no_job(jobs: Jobs) -> None:
 def test_a_lock_that_is_held_delays_a_job_by_seconds(jobs: Jobs) -> None:
     jobs.prolog(7, "0")
     with subprocess.Popen(["flock", str(jobs.folder / ".lock"), "sleep", "30"]) as holder:
-        time.sleep(0.3)
+        until(lambda: subprocess.run(["flock", "--nonblock", jobs.folder / ".lock", "true"], check=False).returncode)
         begun = time.monotonic()
         jobs.prolog(8, "0")
         assert time.monotonic() - begun > 0.9

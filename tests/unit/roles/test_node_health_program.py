@@ -18,6 +18,7 @@ import pytest
 from ansible_collections.pcluster.postboot.roles.node_health.files.node_health import children, main, storage, units
 from ansible_collections.pcluster.postboot.roles.node_health.files.node_health.look import Look
 from ansible_collections.pcluster.postboot.tests.unit.roles.node_health_tree import Node, address
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
 
 SHARED = "opt/slurm/pcluster-postboot/health/nodes/gpu-st-p5-1.json"
 STATE = {
@@ -121,13 +122,13 @@ def test_the_copy_is_written_when_findings_change_and_every_five_minutes(node: N
 def test_a_share_that_hangs_costs_the_copy_alone(
     node: Node, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    node.settings["patience"] = 0.3
-    monkeypatch.setattr(main, "put", lambda path, *rest: time.sleep(60) if path.endswith(SHARED) else put(path, *rest))
+    node.settings["patience"] = 3
+    monkeypatch.setattr(main, "put", lambda path, *rest: time.sleep(600) if path.endswith(SHARED) else put(path, *rest))
     state = node.look()
     assert state["skipped"]
     assert not (node.root / SHARED).exists()
     assert json.loads((node.root / "state/state.json").read_text()) == state
-    assert "the head node is not told: no answer within 0.3 s" in capfd.readouterr().err
+    assert "the head node is not told: no answer within 3 s" in capfd.readouterr().err
 
 
 put = main.put
@@ -141,10 +142,9 @@ def test_a_node_without_slurm_has_no_copy(node: Node) -> None:
 
 def test_a_check_that_hangs_does_not_keep_the_others_from_looking(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a sysfs file that a driver does not answer."""
-    node.settings["patience"] = 0.1
     (node.root / "sys/class/infiniband/rdmap64s0/ports/1/state").write_text("1: DOWN\n")
-    monkeypatch.setattr(storage, "check", lambda look: time.sleep(60))
-    monkeypatch.setattr(main, "_limit", lambda name, patience: 0.3)
+    monkeypatch.setattr(storage, "check", lambda look: time.sleep(600))
+    monkeypatch.setattr(main, "_limit", lambda name, patience: 0.3 if name == "mounts" else PATIENCE)
     found = node.found()
     assert found == {("check_hangs", "mounts"): "watch", ("efa_link_down", "rdmap64s0"): "replace"}
 

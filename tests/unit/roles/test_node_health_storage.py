@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,11 +30,24 @@ class Files:
         self.hung: set[str] = set()
         self.broken: dict[str, int] = {}
         self.full: dict[str, tuple[int, int, int, int]] = {}  # blocks, free blocks, inodes, free inodes
+        self.waits = tmp_path / "waits"
         monkeypatch.setattr(os, "statvfs", self.statvfs)
+        monkeypatch.setattr(children, "select", SimpleNamespace(select=self.select))
+
+    def select(self, pipes: list[int], *_others: Any) -> tuple[list[int], list[int], list[int]]:
+        """Wait as long as there is hope: a busy machine may need longer for an answer than a mount that hangs."""
+        while not (ready := select.select(pipes, [], [], 0.05))[0] and not self.waits.exists():
+            pass
+        if not ready[0]:
+            ready = select.select(pipes, [], [], 0.05)  # what was told just before
+        if not ready[0]:
+            self.waits.unlink()
+        return ready
 
     def statvfs(self, path: str) -> os.statvfs_result:
         path = path[len(str(self.node.root)) :]
         if path in self.hung:
+            self.waits.touch()
             time.sleep(3600)
         if path in self.broken:
             raise OSError(self.broken[path], os.strerror(self.broken[path]))
@@ -82,9 +97,7 @@ def test_a_mount_that_waits_to_be_asked_for_is_asked_for(files: Files) -> None:
 def test_a_mount_that_hangs_and_the_others_that_do_not(files: Files) -> None:
     files.hung = {"/home"}
     files.full["/scratch"] = (1000, 10, 1000, 900)
-    begun = time.monotonic()
     found = files.look()
-    assert time.monotonic() - begun < 2
     assert list(found) == [("mount_hangs", "/home"), ("filesystem_full", "/scratch")]
     assert found["mount_hangs", "/home"]["class"] == "reboot"
     assert found["mount_hangs", "/home"]["evidence"] == "/home (nfs4 10.0.0.10:/home): no answer within 0.3 s"

@@ -220,7 +220,7 @@ def test_compute_nodes_stay_while_slurm_is_silent(
     capsys.readouterr()
     cluster.says(**how)
     cluster.register("login-1")
-    assert cluster.render("--timeout=0.5" if "sleep" in how else "--timeout=10") == 1
+    assert cluster.render("--timeout=0.5" if "sleep" in how else "--timeout=60") == 1
     out = capsys.readouterr().out
     assert said in out.splitlines()[-1]
     assert "compute nodes stay" in out.splitlines()[-1]
@@ -332,7 +332,7 @@ def test_login_nodes_stay_while_their_file_system_hangs(
     monkeypatch.setattr(targets.sys, "executable", str(hang))
     monkeypatch.setattr(targets.subprocess.Popen, "kill", lambda self: None)  # as if it could not be killed
     cluster.says(line("a-st-b-2", "IDLE+CLOUD"))
-    assert cluster.render("--timeout=1") == 0
+    assert cluster.render("--timeout=3") == 0
     assert set(cluster.found) == {HEAD, "a-st-b-2", "login-1"}
     assert "gave no answer within" in capsys.readouterr().out
     monkeypatch.undo()

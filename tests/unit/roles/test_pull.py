@@ -26,7 +26,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host import loc
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import in_process
 from ansible_collections.pcluster.postboot.tests.programs import load
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
-from ansible_collections.pcluster.postboot.tests.waiting import until
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE, until
 
 PROGRAM = Path(__file__).resolve().parents[3] / "roles/pull/files/pull.py"
 pull = load("roles/pull/files/pull.py")
@@ -47,12 +47,28 @@ if plan.get("stubborn"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if plan.get("daemon"):
     # As Ansible's async tasks do: a session of its own, and a parent that is gone.
-    code = "import os, time; os.setsid() if os.getpid() != os.getpgid(0) else None\\nif os.fork() == 0: time.sleep(60)"
+    code = "import os, time; os.setsid() if os.getpid() != os.getpgid(0) else None\\nif os.fork() == 0: time.sleep(600)"
     subprocess.run([sys.executable, "-c", code], check=True)
 for line in plan.get("prints", []):
     print(line, flush=True)
+open(root + "/begun", "w").close()
 time.sleep(plan.get("seconds", 0))
 sys.exit(plan.get("code", 0))
+"""
+# The program, with a clock that stands still until Ansible has done what it is to do here, and that does not run on
+# while the program gets no turn on a busy machine.
+FAIR = """
+import os, runpy, sys, time
+root, real = os.environ["PCLUSTER_POSTBOOT_ROOT"], time.monotonic
+now = last = real()
+def fair():
+    global now, last
+    passed, last = real() - last, real()
+    if os.path.exists(root + "/begun"):
+        now += min(passed, 0.6)
+    return now
+time.monotonic = fair
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
 """
 SYSTEM = """#!/bin/sh
 echo "$@" >> "$PCLUSTER_POSTBOOT_ROOT/NAME.log"
@@ -112,13 +128,14 @@ class Node:
             "AWS_REGION": "us-east-2",
             "SECRET": "x",
         }
-        line = [sys.executable, str(self.program), what, "--home", str(self.home), *arguments]
+        (self.root / "begun").unlink(missing_ok=True)
+        line = [sys.executable, "-c", FAIR, str(self.program), what, "--home", str(self.home), *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": stderr}
         return subprocess.Popen(line, env=environment, cwd=self.root, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
 
     def run(self, what: str, *arguments: str) -> tuple[int, str, str]:
         process = self.start(what, *arguments)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
         return process.returncode, out, err
 
     def boot(self, *arguments: str, budget: str = "60") -> tuple[int, str, str]:
@@ -253,11 +270,11 @@ def cut() -> dict[str, Any]:
 
 
 def test_a_boot_that_takes_too_long_fails_where_jobs_would_come(node: Node) -> None:
-    node.plan(progress=cut(), seconds=60)
+    node.plan(progress=cut(), seconds=600)
     start = time.monotonic()
     code, out, err = node.boot(budget="2")
-    assert time.monotonic() - start < 15
-    used = r"the budget of 2 s is used up while docker was running, for (?:[6-9]|1\d) s; fsx took most, 50 s; "
+    assert time.monotonic() - start < PATIENCE
+    used = r"the budget of 2 s is used up while docker was running, for \d+ s; fsx took most, 50 s; "
     needed = "a longer DevSettings/Timeouts/ComputeNodeBootstrapTimeout, a larger --budget where one is given, "
     told = rf"{used}not done yet: docker, enroot; jobs would find the node unfinished; needed: {needed}"
     told += "or common_deferred; see "
@@ -279,15 +296,15 @@ def test_others_can_read_which_component_runs_and_how_the_boot_ended(node: Node)
     (node.root / "opt/slurm").mkdir(parents=True)
     node.write("etc/parallelcluster/slurm_plugin/slurm_nodename", "cpu-st-c5-1\n")
     node.write("var/lib/cloud/data/instance-id", "i-0123456789abcdef0\n")
-    node.plan(progress=cut(), seconds=60)
+    node.plan(progress=cut(), seconds=600)
     begin = int(time.time())
     process = node.start("boot", "--budget", "8", "--elapsed", "200")
-    until(lambda: told(node).get("component") == "docker", 10)
+    until(lambda: told(node).get("component") == "docker")
     found = told(node)
     assert (found["stage"], found["instance"]) == ("site", "i-0123456789abcdef0")
     assert (found["number"], found["of"]) == ("2", "3")
     assert begin + 6 <= int(found["deadline"]) <= time.time() + 6
-    assert process.wait(60) == 1
+    assert process.wait(PATIENCE) == 1
     found = told(node)
     assert (found["stage"], found["component"]) == ("failed", "docker")
     assert found["why"].startswith("the budget of 8 s is used up while docker was running")
@@ -307,7 +324,7 @@ def test_others_can_read_which_component_runs_and_how_the_boot_ended(node: Node)
 def test_a_cut_boot_that_has_all_essentials_is_well(node: Node) -> None:
     node.plan(
         progress=running("x", entry("docker"), entry("x", essential=False), y={"run": True, "essential": False}),
-        seconds=60,
+        seconds=600,
     )
     code, out, _err = node.boot(budget="1")
     assert code == 0
@@ -318,24 +335,24 @@ def test_what_only_waits_for_another_node_fails_no_cut_boot(node: Node) -> None:
     nccl = {"run": True, "essential": True, "started": time.time() - 30}
     efa = {"run": False, "deferred": True, "essential": True, "reason": "it comes after the boot"}
     shown = [entry("docker"), entry("nccl", "deferred"), entry("x", essential=False)]
-    node.plan(progress=running("x", *shown, nccl=nccl, efa=efa), seconds=60)
+    node.plan(progress=running("x", *shown, nccl=nccl, efa=efa), seconds=600)
     code, out, _err = node.boot(budget="1")
     assert code == 0
     assert "not done yet: nccl, x, efa; pcluster-postboot.service goes on" in one_line(out)
     why = {one["name"]: one["why"] for one in node.report["components"]}
     assert (why["efa"], why["x"]) == ("it comes after the boot", "the budget was used up")
     # One that is at work does not wait, and one that has not begun does not either.
-    node.plan(progress=running("nccl", *shown, nccl=nccl, efa=efa), seconds=60)
+    node.plan(progress=running("nccl", *shown, nccl=nccl, efa=efa), seconds=600)
     assert node.boot(budget="1")[0] == 1
     nccl.pop("started")
-    node.plan(progress=running("x", *shown, nccl=nccl, efa=efa), seconds=60)
+    node.plan(progress=running("x", *shown, nccl=nccl, efa=efa), seconds=600)
     assert node.boot(budget="1")[0] == 1
 
 
 @pytest.mark.parametrize("kind", ["HeadNode", "LoginNode"])
 def test_a_cut_boot_is_well_where_no_jobs_run(node: Node, kind: str) -> None:
     node.is_a(kind)
-    node.plan(progress=cut(), seconds=60)
+    node.plan(progress=cut(), seconds=600)
     code, out, err = node.boot(budget="1")
     assert (code, err, node.started(), node.report["outcome"]) == (0, "", True, "unfinished")
     assert one_line(out).endswith("; not done yet: docker, enroot; pcluster-postboot.service goes on")
@@ -344,19 +361,19 @@ def test_a_cut_boot_is_well_where_no_jobs_run(node: Node, kind: str) -> None:
 def test_a_cut_boot_that_nothing_would_finish_fails(node: Node) -> None:
     node.is_a("HeadNode")
     node.write("systemctl.fails", "Unit pcluster-postboot.service not found.\n")
-    node.plan(progress=cut(), seconds=60)
+    node.plan(progress=cut(), seconds=600)
     code, _out, err = node.boot(budget="1")
     assert code == 1
     assert "pcluster-postboot.service cannot be started: Unit pcluster-postboot.service not found." in one_line(err)
-    node.plan(progress=cut(), seconds=60)
+    node.plan(progress=cut(), seconds=600)
     assert node.boot("--defer", "no", budget="1")[0] == 1
 
 
 def test_what_bootstrap_has_used_is_of_the_budget(node: Node) -> None:
-    node.plan(progress=cut(), seconds=60)
+    node.plan(progress=cut(), seconds=600)
     start = time.monotonic()
     assert node.boot("--elapsed", "5900", budget="60")[0] == 1
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < PATIENCE
 
 
 def test_a_service_that_does_not_start_fails_no_boot_that_has_all_essentials(node: Node) -> None:
@@ -376,7 +393,7 @@ def test_a_head_node_waits_for_no_slurmd(node: Node) -> None:
 
 
 def test_a_boot_that_is_cut_before_its_first_component_fails(node: Node) -> None:
-    node.plan(prints=["waiting"], seconds=60)
+    node.plan(prints=["waiting"], seconds=600)
     code, _out, err = node.boot(budget="1")
     assert code == 1
     assert one_line(err).startswith("the budget of 1 s is used up, and no component has had its turn: waiting")
@@ -393,7 +410,7 @@ def test_a_boot_that_is_cut_before_its_first_component_fails(node: Node) -> None
 def test_a_run_that_is_cut_when_all_was_done_is_what_its_report_says(
     node: Node, report: dict[str, Any], code: int, line: str
 ) -> None:
-    node.plan(progress=ended(entry("docker"), **report), seconds=60)
+    node.plan(progress=ended(entry("docker"), **report), seconds=600)
     found, out, err = node.boot(budget="1")
     assert (found, one_line(out or err).startswith(line)) == (code, True), out or err
 
@@ -401,9 +418,9 @@ def test_a_run_that_is_cut_when_all_was_done_is_what_its_report_says(
 def test_what_not_even_force_ends_does_not_hold_the_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pull, "end", lambda _process: None)
     start = time.monotonic()
-    done = pull.run(["sleep", "60"], pull.Log(str(tmp_path / "log")), dict(os.environ), 0.5)
+    done = pull.run(["sleep", "600"], pull.Log(str(tmp_path / "log")), dict(os.environ), 0.5)
     assert (done.cut, done.code) == (True, -signal.SIGKILL)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < PATIENCE
     for pid in pull.descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -426,7 +443,7 @@ def test_nothing_of_a_cut_run_is_left(node: Node, how: dict[str, Any]) -> None:
     # Stubborn ones get less time here than on a node.
     node.program = node.root / "pull.py"
     node.program.write_text(PROGRAM.read_text().replace("GRACE = 20.0", "GRACE = 1.0"))
-    node.plan(progress=cut(), seconds=60, **how)
+    node.plan(progress=cut(), seconds=600, **how)
     assert node.boot(budget="2")[0] == 1
     assert processes(f"PCLUSTER_POSTBOOT_ROOT={node.root}\0") == []
 
@@ -438,7 +455,7 @@ def test_what_a_cut_run_has_held_is_released(node: Node) -> None:
     lock = host_lock.Holder.of_process(os.getpid(), "pull")
     dead = {**lock.__dict__, "pid": gone.pid, "run_id": "dead", "pid_started": "1"}
     node.write("run/pcluster-postboot/lock", json.dumps(dead))
-    node.plan(progress=cut(), seconds=60)
+    node.plan(progress=cut(), seconds=600)
     node.boot(budget="1")
     assert not (node.root / "var/lib/pcluster-postboot/holds.json").exists()
     assert not (node.root / "run/pcluster-postboot/lock").exists()
@@ -447,7 +464,7 @@ def test_what_a_cut_run_has_held_is_released(node: Node) -> None:
 def test_what_another_run_holds_stays_its_own(node: Node) -> None:
     node.write("var/lib/pcluster-postboot/holds.json", json.dumps({"held": ["linux-aws"], "original": ""}))
     node.write("run/pcluster-postboot/lock", json.dumps(host_lock.Holder.of_process(os.getpid(), "push").__dict__))
-    node.plan(progress=cut(), seconds=60)
+    node.plan(progress=cut(), seconds=600)
     node.boot(budget="1")
     assert (node.root / "var/lib/pcluster-postboot/holds.json").exists()
     assert (node.root / "run/pcluster-postboot/lock").exists()
@@ -455,11 +472,11 @@ def test_what_another_run_holds_stays_its_own(node: Node) -> None:
 
 
 def test_a_run_that_is_asked_to_end_cleans_up(node: Node) -> None:
-    node.plan(progress=cut(), seconds=60)
+    node.plan(progress=cut(), seconds=600)
     process = node.start("boot", "--budget", "50")
     until((node.root / "run/pcluster-postboot/progress.json").exists)
     process.send_signal(signal.SIGTERM)
-    _out, err = process.communicate(timeout=40)
+    _out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + signal.SIGTERM
     assert one_line(err).startswith("ended by SIGTERM; see ")
     assert processes(f"PCLUSTER_POSTBOOT_ROOT={node.root}\0") == []
@@ -471,7 +488,7 @@ def test_output_that_something_else_holds_open_does_not_hold_the_boot(node: Node
     node.plan(progress=ended(), daemon=True)
     start = time.monotonic()
     assert node.boot()[0] == 0
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < PATIENCE
     for pid in processes(f"PCLUSTER_POSTBOOT_ROOT={node.root}\0"):
         os.kill(pid, signal.SIGKILL)
 
@@ -503,7 +520,7 @@ def test_the_service_waits_for_slurmd(node: Node) -> None:
     time.sleep(2)
     assert not (node.root / "ansible.json").exists()
     (node.root / "systemctl.fails").unlink()
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert (node.root / "ansible.json").exists()
 
@@ -516,7 +533,7 @@ def test_the_service_waits_for_a_bootstrap_that_is_at_work(node: Node) -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             process.communicate(timeout=2)
         assert not (node.root / "ansible.json").exists()
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE)
     assert (process.returncode, (node.root / "ansible.json").exists()) == (0, True)
 
 

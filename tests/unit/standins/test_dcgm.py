@@ -18,7 +18,7 @@ import pytest
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import health_dcgm
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
-from ansible_collections.pcluster.postboot.tests.waiting import until
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE, until
 
 SMI = """#!/bin/sh
 echo "0, H100, 00000000:10:00.0, GPU-0, 595.1, 81559, 9.0"
@@ -74,7 +74,7 @@ class Node:
 
     def metrics(self, path: str = "/metrics") -> str:
         until(self.listens)
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE) as response:
             return str(response.read().decode())
 
     def listens(self) -> bool:
@@ -165,26 +165,26 @@ def test_a_counters_file_that_is_wrong_ends_it(node: Node, line: str, wrong: str
     node.run_engine()
     node.counters.write_text(f"DCGM_FI_DEV_GPU_TEMP,gauge,Temperature\n{line}\n")
     process = node.run_exporter()
-    said, _errors = process.communicate(timeout=20)
+    said, _errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert wrong in said
 
 
 def test_it_ends_with_its_host_engine(node: Node) -> None:
     exporter = node.run_exporter()
-    assert "Failed to connect to remote hostengine" in exporter.communicate(timeout=20)[0]
+    assert "Failed to connect to remote hostengine" in exporter.communicate(timeout=PATIENCE)[0]
     node.run_engine()
     exporter = node.run_exporter()
     assert "# TYPE" in node.metrics()
     node.processes[1].kill()
     with pytest.raises(OSError, match=r"."):
-        urllib.request.urlopen(f"http://127.0.0.1:{node.port}/metrics", timeout=5)
-    assert exporter.wait(timeout=10) == 1
+        urllib.request.urlopen(f"http://127.0.0.1:{node.port}/metrics", timeout=PATIENCE)
+    assert exporter.wait(timeout=PATIENCE) == 1
 
 
 def test_a_flag_that_it_does_not_have_is_refused(node: Node) -> None:
     process = node.run_exporter("--no-such-flag")
-    assert "flag provided but not defined: --no-such-flag" in process.communicate(timeout=20)[0]
+    assert "flag provided but not defined: --no-such-flag" in process.communicate(timeout=PATIENCE)[0]
     assert process.returncode == 1
 
 
@@ -206,26 +206,26 @@ def test_profiles_are_for_everybody_before_4_8_2_and_by_a_flag_from_then_on(node
 def test_dcgmi(node: Node) -> None:
     host = ["discovery", "-l", "--host", f"127.0.0.1:{node.engine}"]
     asked = node.start("dcgmi", *host)
-    assert "Host engine connection invalid/disconnected." in asked.communicate(timeout=20)[0]
+    assert "Host engine connection invalid/disconnected." in asked.communicate(timeout=PATIENCE)[0]
     assert asked.returncode == 235
     node.run_engine()
     asked = node.start("dcgmi", *host)
-    assert asked.communicate(timeout=20)[0].startswith("2 GPUs found (Active).\n")
+    assert asked.communicate(timeout=PATIENCE)[0].startswith("2 GPUs found (Active).\n")
     second = node.start("nv_hostengine", "-n", "-p", str(node.engine))
-    assert second.communicate(timeout=20)[0] == "Err: Failed to start DCGM Server: -7\n"
+    assert second.communicate(timeout=PATIENCE)[0] == "Err: Failed to start DCGM Server: -7\n"
 
 
 def test_the_diagnostic_fails_for_rows_that_could_not_be_remapped(node: Node) -> None:
     node.run_engine()
     line = ("diag", "--host", f"127.0.0.1:{node.engine}", "-r", "2", "-t", "900", "-j", "--enable-heartbeat")
     healthy = node.start("dcgmi", *line)
-    found = health_dcgm.read(healthy.communicate(timeout=20)[0])
+    found = health_dcgm.read(healthy.communicate(timeout=PATIENCE)[0])
     assert healthy.returncode == 0
     assert (found.version, found.gpus, found.failures) == ("4.6.0", 2, ())
     assert found.tests == (("software", "Pass"), ("memory", "Pass"), ("pcie", "Pass"))
     (node.said / "1").mkdir(parents=True)
     (node.said / "1/DCGM_FI_DEV_ROW_REMAP_FAILURE").write_text("1\n")
     broken = node.start("dcgmi", *line)
-    (failure,) = health_dcgm.read(broken.communicate(timeout=20)[0]).failures
+    (failure,) = health_dcgm.read(broken.communicate(timeout=PATIENCE)[0]).failures
     assert broken.returncode == 226
     assert (failure.test, failure.subject, failure.code, failure.severity) == ("software", "GPU 1", 80, "reset")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.pcluster.postboot.tests.waiting import until
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE, until
 
 
 class Node:
@@ -48,8 +48,8 @@ def node(tmp_path: Path, repo: Path) -> Node:
 
 def test_a_device_answers(node: Node) -> None:
     server, client = node.ping("rdmap64s0-rdm")
-    out, err = client.communicate(timeout=10)
-    assert (client.returncode, server.wait(10), err) == (0, 0, "")
+    out, err = client.communicate(timeout=PATIENCE)
+    assert (client.returncode, server.wait(PATIENCE), err) == (0, 0, "")
     head, *rows = out.splitlines()
     assert head.split() == ["bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"]
     assert [row.split()[:4] for row in rows][::5] == [["64", "10", "=10", "1k"], ["1m", "10", "=10", "20m"]]
@@ -59,15 +59,15 @@ def test_a_device_answers(node: Node) -> None:
 @pytest.mark.parametrize("domain", ["mlx5_0-rdm", "rdmap64s0", "rdmap9s0-rdm"])
 def test_what_libfabric_does_not_know_is_refused(node: Node, domain: str) -> None:
     server, client = node.ping(domain)
-    _out, err = client.communicate(timeout=10)
-    assert (client.returncode, server.wait(10)) == (61, 61)
+    _out, err = client.communicate(timeout=PATIENCE)
+    assert (client.returncode, server.wait(PATIENCE)) == (61, 61)
     assert err == "fi_getinfo(): util/pingpong.c:1434, ret=-61 (No data available)\n"
     server.communicate()
 
 
 def test_a_client_without_a_server_ends(node: Node) -> None:
     client = node.start("rdmap64s0-rdm", "-P", str(node.port), "localhost")
-    _out, err = client.communicate(timeout=10)
+    _out, err = client.communicate(timeout=PATIENCE)
     assert client.returncode == 111
     assert err.endswith("failed to connect: Connection refused\n")
 

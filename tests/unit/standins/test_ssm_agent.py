@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.process import process_started
 from ansible_collections.pcluster.postboot.tests.programs import REPO, load
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE, until
 
 INSTANCE, COMMAND = "i-0123456789abcdef0", "11111111-2222-3333-4444-555555555555"
 
@@ -25,7 +27,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return load("molecule/cluster/standins/ssm-agent/agent.py")
 
 
-def run(agent: ModuleType, script: str, seconds: float = 20) -> dict[str, Any]:
+def run(agent: ModuleType, script: str, seconds: float = PATIENCE) -> dict[str, Any]:
     told: dict[str, Any] = agent.run(INSTANCE, {"id": COMMAND, "script": script, "seconds": seconds})
     assert told.pop("id") == COMMAND
     return told
@@ -42,10 +44,9 @@ def test_a_script_is_run_and_kept(agent: ModuleType, tmp_path: Path) -> None:
 
 
 def test_one_that_takes_too_long_is_killed_with_what_it_has_started(agent: ModuleType, tmp_path: Path) -> None:
-    told = run(agent, f"echo begun; (sleep 1; touch {tmp_path}/late) & wait", 0.3)
+    told = run(agent, f"echo begun; sleep 600 & echo $! > {tmp_path}/pid; wait", 2)
     assert told == {"code": 137, "late": True, "stdout": "begun\n", "stderr": ""}
-    time.sleep(1)
-    assert not (tmp_path / "late").exists()
+    until(lambda: not process_started(int((tmp_path / "pid").read_text())))
 
 
 def test_the_code_of_a_program_that_was_killed_counts_as_a_timeout(agent: ModuleType) -> None:
@@ -63,9 +64,9 @@ def test_whatever_holds_its_output_is_waited_for(agent: ModuleType) -> None:
     began = time.monotonic()
     assert run(agent, "sleep 1 & echo done")["code"] == 0
     assert time.monotonic() - began >= 1
-    assert run(agent, "sleep 60 & echo done", 0.3) == {"code": 137, "late": True, "stdout": "done\n", "stderr": ""}
+    assert run(agent, "sleep 600 & echo done", 2) == {"code": 137, "late": True, "stdout": "done\n", "stderr": ""}
     # Out of its group it is not killed, and the agent gives up.
-    told = run(agent, "setsid sleep 2 & echo done", 0.3)
+    told = run(agent, "setsid sleep 20 & echo done", 2)
     assert (told["code"], told["late"]) == (1, False)
     told = run(agent, "sleep 60 > /dev/null 2>&1 & echo $!")
     os.kill(int(told["stdout"]), signal.SIGKILL)  # it still runs

@@ -13,6 +13,7 @@ from botocore.exceptions import EndpointConnectionError, NoCredentialsError
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.cloud import Cloud, Found
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.query import Query
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
 
 ONE = ("us-east-1",)
 
@@ -96,7 +97,7 @@ def test_a_stopped_head_cannot_be_jumped_through(aws: Any, make: Any) -> None:
 
 def test_regions_are_asked_at_once(aws: Any, make: Any) -> None:
     cloud = aws(us_east_1=make.cluster("alpha"), eu_west_1=make.cluster("beta", first=32), ap_south_1=[])
-    together = threading.Barrier(3, timeout=10)
+    together = threading.Barrier(3, timeout=PATIENCE)
     client = cloud.client
 
     def make_client(service: str, region: str) -> Any:
@@ -247,7 +248,7 @@ def test_named_clusters_are_asked_once(aws: Any, make: Any) -> None:
 def test_named_clusters_are_asked_while_ec2_answers(aws: Any, make: Any) -> None:
     cloud = aws(make.cluster())
     cloud.online = {"i-00000000000000010"}
-    together = threading.Barrier(2, timeout=10)
+    together = threading.Barrier(2, timeout=PATIENCE)
     client = cloud.client
 
     def make_client(service: str, region: str) -> Any:

@@ -21,6 +21,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import files
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model import NoSourceError
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files as host_files
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE, until
 
 DATA = b"artifact" * 1000
 HASH = hashlib.sha256(DATA).hexdigest()
@@ -33,7 +34,7 @@ class Cluster:
         self.warnings: list[str] = []
         self.entry = root / "sha256" / HASH[:2] / HASH
 
-    def cache(self, wait: float = 10, ttl: float = 0.5) -> caches.Cache:
+    def cache(self, wait: float = PATIENCE, ttl: float = 0.5) -> caches.Cache:
         return caches.Cache(str(self.root), wait, ttl, self.warnings.append)
 
     def find(self, **how: Any) -> tuple[int | None, caches.Lease | None]:
@@ -63,12 +64,12 @@ def dead_tag() -> str:
 
 
 def test_the_first_gets_the_lease_and_the_others_wait_for_its_result(cluster: Cluster) -> None:
-    size, lease = cluster.find()
+    size, lease = cluster.find(ttl=3)
     assert size is None
     assert lease is not None
     with ThreadPoolExecutor(5) as pool:
-        answers = [pool.submit(cluster.find) for _each in range(5)]
-        time.sleep(0.8)  # longer than a lease lives that nobody touches
+        answers = [pool.submit(cluster.find, ttl=3, wait=PATIENCE) for _each in range(5)]
+        time.sleep(4)  # longer than a lease lives that nobody touches
         assert not any(answer.done() for answer in answers)
         cluster.cache().publish(HASH, "1.0", io.BytesIO(DATA))
         lease.release()
@@ -81,8 +82,8 @@ def test_a_lease_whose_process_is_dead_is_succeeded_at_once(cluster: Cluster) ->
     for number in range(3):
         cluster.lease(number, f"{dead_tag()} nonce{number}\n")
     started = time.monotonic()
-    _size, lease = cluster.find(ttl=60)
-    assert time.monotonic() - started < 1
+    _size, lease = cluster.find(ttl=600)
+    assert time.monotonic() - started < PATIENCE
     assert lease is not None
     assert lease.path.endswith(".3")
     cluster.cache().publish(HASH, "1.0", io.BytesIO(DATA))
@@ -103,7 +104,7 @@ def test_leases_of_other_machines_die_when_nobody_touches_them(cluster: Cluster,
         cluster.lease(number, content)
     started = time.monotonic()
     _size, lease = cluster.find(ttl=0.4)
-    assert 0.4 <= time.monotonic() - started < 2  # both are watched at the same time
+    assert time.monotonic() - started >= 0.4
     assert lease is not None
     assert lease.path.endswith(".2")
     lease.release()
@@ -128,8 +129,7 @@ def test_a_holder_keeps_its_lease_alive(cluster: Cluster) -> None:
     _size, lease = cluster.find(ttl=0.3)
     assert lease is not None
     first = os.stat(lease.path).st_mtime_ns
-    time.sleep(0.3)
-    assert os.stat(lease.path).st_mtime_ns > first
+    until(lambda: os.stat(lease.path).st_mtime_ns > first)
     lease.release()
     lease.release()
 

@@ -125,7 +125,7 @@ def test_a_cleaned_text_stays_as_it_is() -> None:
 
 def test_long_words_and_long_lines_cost_no_time() -> None:
     """As in a log with an archive in base64, or a JSON of one line."""
-    begin = time.monotonic()
+    begin = time.process_time()
     for text in ("a" * 500_000, "token" * 50_000, 'x"' * 200_000, "key=" * 100_000, "https://" + "a:" * 100_000):
         Redactor().clean(text)
-    assert time.monotonic() - begin < 10
+    assert time.process_time() - begin < 10

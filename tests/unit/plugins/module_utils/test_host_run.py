@@ -17,7 +17,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem im
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.process import process_started
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
-from ansible_collections.pcluster.postboot.tests.waiting import until
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE, until
 
 Program = Callable[[str], str]
 
@@ -75,10 +75,10 @@ def test_a_program_that_hangs_is_killed_with_what_it_started(program: Program, t
     pid = tmp_path / "pid"
     start = time.monotonic()
     # The grandchild keeps the pipes open, and outlives its parent.
-    path = program(f"{session}sleep 60 & echo $! > {pid}; wait")
-    with pytest.raises(NotRun, match=r"^'.*/program now' did not end within 0\.5 s; see what it waits for$"):
-        run([path, "now"], 0.5, hint="see what it waits for")
-    assert time.monotonic() - start < 30
+    path = program(f"{session}sleep 600 & echo $! > {pid}; wait")
+    with pytest.raises(NotRun, match=r"^'.*/program now' did not end within 2 s; see what it waits for$"):
+        run([path, "now"], 2, hint="see what it waits for")
+    assert time.monotonic() - start < PATIENCE
     until(lambda: not process_started(int(pid.read_text())))
 
 
@@ -106,8 +106,8 @@ def test_a_program_that_cannot_be_killed_is_left_behind(program: Program, monkey
     begin = time.monotonic()
     try:
         with pytest.raises(NotRun, match=r"did not end within 0\.2 s"):
-            run([program("sleep 60")], 0.2)
-        assert time.monotonic() - begin < 5
+            run([program("sleep 600")], 0.2)
+        assert time.monotonic() - begin < PATIENCE
         assert process_started(left[0])
     finally:
         os.killpg(left[0], signal.SIGKILL)

@@ -35,6 +35,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host import htt
 from ansible_collections.pcluster.postboot.plugins.modules import artifact as module
 from ansible_collections.pcluster.postboot.tests.programs import load
 from ansible_collections.pcluster.postboot.tests.unit.plugins.lab import program, umask
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
 
 REPO = Path(__file__).resolve().parents[4]
 SOAK = REPO / "tests" / "soak" / "artifact.py"
@@ -501,9 +502,10 @@ def test_what_goes_wrong_in_s3_moves_on_to_upstream(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, script: str, reason: str, calls: int
 ) -> None:
     _aws(lab, monkeypatch, script)
-    assert lab.ok(lab.plain(), mirrors=["s3://bucket"], timeout=0.1)["source"] == "upstream"
+    wait = 0.1 if "sleep" in script else PATIENCE  # no busy machine lets a program begin in time
+    assert lab.ok(lab.plain(), mirrors=["s3://bucket"], timeout=wait)["source"] == "upstream"
     assert len((lab.root / "aws.log").read_text().splitlines()) == calls
-    assert reason in lab.fails(lab.plain(dest=f"{lab.dest}/b"), mirrors=["s3://bucket"], timeout=0.1, upstream=False)
+    assert reason in lab.fails(lab.plain(dest=f"{lab.dest}/b"), mirrors=["s3://bucket"], timeout=wait, upstream=False)
 
 
 def test_the_aws_cli_is_found_outside_the_path_or_missed_in_one_line(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -522,7 +524,8 @@ def test_the_aws_cli_is_found_outside_the_path_or_missed_in_one_line(lab: Lab, m
 @pytest.mark.parametrize("act", ["truncate", "reset", "stall", "mute", "cut", "500", "503", "503:0", "429:0", "429:7"])
 def test_what_may_pass_is_tried_again(lab: Lab, act: str) -> None:
     lab.server.script[UP] = [act, act, "ok"]
-    assert lab.ok(lab.members(), timeout=0.2)["source"] == "upstream"
+    wait = 1 if act in ("stall", "mute") else PATIENCE
+    assert lab.ok(lab.members(), timeout=wait)["source"] == "upstream"
     assert lab.hits() == {UP: 3}
 
 
@@ -550,7 +553,7 @@ def test_what_will_not_pass_moves_on_at_once(lab: Lab, act: str) -> None:
 )
 def test_a_failure_names_each_source_and_its_reason(lab: Lab, act: str, reason: str) -> None:
     lab.server.script = {UP: [act], MIRRORED: [act]}
-    wait = 0.1 if "0.1 s" in reason else 5  # of a busy machine even a quick answer may take a while
+    wait = 0.1 if "0.1 s" in reason else PATIENCE  # of a busy machine even a quick answer may take a while
     said = lab.fails(lab.members(sha256_variable="pkg_sha256.aarch64"), mirrors=[lab.server.url("/m")], timeout=wait)
     head, _mirror, sources = said.partition(": mirror ")
     mirror, upstream = sources.split("; upstream ")

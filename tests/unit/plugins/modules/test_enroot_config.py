@@ -16,6 +16,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host import fil
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import storage
 from ansible_collections.pcluster.postboot.plugins.modules import enroot_config
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
 
 CONFIG = "# managed\nENROOT_DATA_PATH /scratch/data/user-$(id -u)\nENROOT_SQUASH_OPTIONS -comp lzo -noD\n"
 SYSCTLS = {"user.max_user_namespaces": 65536, "kernel.unprivileged_userns_clone": 1}
@@ -70,13 +71,13 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: lab.Run) -
 def test_an_enroot_that_hangs_ends_in_one_line(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_enroot, "TIMEOUT", 0.3)
     # What its configuration calls is a program of its own, which would keep the pipes open.
-    node.enroot("where=$(sleep 60); echo 4.1.2")
+    node.enroot("where=$(sleep 600); echo 4.1.2")
     begun = time.monotonic()
     assert node()["msg"] == (
         f"'enroot version' did not end within 0.3 s; see what {node.top}/etc/enroot/enroot.conf and "
         f"{node.top}/etc/enroot/enroot.conf.d have it run"
     )
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < PATIENCE
 
 
 def test_check_apply_check_apply(node: Node) -> None:

@@ -26,6 +26,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host import loc
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.modules import grafana_admin, grafana_dashboards
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
 
 PROGRAM = Path(__file__).resolve().parents[4] / "molecule/cluster/standins/grafana/grafana.py"
 OURS = sorted((Path(__file__).resolve().parents[4] / "roles/grafana/files/dashboards").glob("*.json"))
@@ -70,7 +71,7 @@ class Grafana:
         )
         for _ in range(200):
             try:
-                urllib.request.urlopen(f"{self.url}/api/health", timeout=1).close()
+                urllib.request.urlopen(f"{self.url}/api/health", timeout=PATIENCE).close()
                 return
             except OSError:
                 time.sleep(0.05)
@@ -79,7 +80,7 @@ class Grafana:
     def stop(self) -> None:
         if self.process:
             self.process.terminate()
-            self.process.wait(timeout=10)
+            self.process.wait(timeout=PATIENCE)
             self.process = None
 
     def token(self, role: str) -> str:
@@ -98,7 +99,7 @@ class Grafana:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {(self.top / 'token').read_text().strip()}"}
         request = urllib.request.Request(f"{self.url}/api/{path}", data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return json.load(answer)
 
     def admin(self, check: bool = False, **args: Any) -> dict[str, Any]:

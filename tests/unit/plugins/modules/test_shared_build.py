@@ -26,7 +26,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build im
 from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build import steps as shared_build_steps
 from ansible_collections.pcluster.postboot.plugins.modules import shared_build
 from ansible_collections.pcluster.postboot.tests.programs import load
-from ansible_collections.pcluster.postboot.tests.waiting import until
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE, until
 
 soak = load("tests/soak/shared_build.py")
 RELEASE = "2.32-x86_64"
@@ -408,7 +408,7 @@ def test_others_wait_and_say_for_whom(lab: Lab, cluster: Any, monkeypatch: pytes
         others = [cluster.start(name, 2, builder=name != "compute") for name in ("compute", "second")]
         others.append(cluster.start("third", 2, source=None))
         beats = [cluster.base / f"beats-{other.pid}" for other in others]
-        until(lambda: all(path.exists() and path.stat().st_size > 3 for path in beats), 60)
+        until(lambda: all(path.exists() and path.stat().st_size > 3 for path in beats))
         word.write("go on\n")
     assert builder.join()["changed"]
     for other in others:
@@ -832,8 +832,8 @@ def test_a_node_that_may_not_build_changes_nothing(lab: Lab) -> None:
 def test_output_that_a_daemon_keeps_open_ends_with_the_step(lab: Lab) -> None:
     pid = lab.base / "pid"
     started = time.monotonic()
-    assert lab.build(steps=lab.step(f"sleep 60 & echo $! > {pid}"))["changed"]
-    assert time.monotonic() - started < 50
+    assert lab.build(steps=lab.step(f"sleep 600 & echo $! > {pid}"))["changed"]
+    assert time.monotonic() - started < PATIENCE
     until(lambda: not process.process_started(int(pid.read_text())))
 
 

@@ -25,6 +25,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._systemd import 
 )
 from ansible_collections.pcluster.postboot.plugins.modules import systemd_unit
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
 
 SYSTEMCTL = """#!{python} -SE
 import marshal, os, sys, time  # nothing that takes long to import, since each test starts it many times
@@ -426,7 +427,7 @@ def test_a_service_that_tells_when_it_is_up_need_not_be_watched(host, monkeypatc
     monkeypatch.setattr(wait, "SETTLE_SECONDS", (1.5, 1.5))
     monkeypatch.setattr(wait, "time", SimpleNamespace(**{**vars(time), "sleep": sleep}))
     host.set("demo.service", Type=kind)
-    assert host.run(unit=UNIT, wait_seconds=10)["actions"][-1] == "started"
+    assert host.run(unit=UNIT, wait_seconds=60)["actions"][-1] == "started"
     assert bool(slept) == watched
 
 
@@ -473,7 +474,7 @@ def test_one_that_still_starts_is_told_and_has_not_failed(host, web, warnings, t
     args = {"unit": UNIT, "wait_url": f"{url}/ready", "wait_alive_url": f"{url}/ok", "wait_log": str(tmp_path / "wal")}
     begin = time.monotonic()
     result = host.run(**args, wait_seconds=0)
-    assert 1 <= time.monotonic() - begin < 10  # a second for its 5 MB
+    assert 1 <= time.monotonic() - begin < PATIENCE  # a second for its 5 MB
     assert result["starting"] == (
         f"demo.service is up and still starts: it has 5 MB of {tmp_path}/wal to read and answers at {url}/ok, and not "
         f"yet at {url}/ready after 1 s (HTTP Error 503: Service Unavailable); it goes on by itself, see 'journalctl -u "
@@ -643,13 +644,13 @@ def test_the_process_that_listens_itself_need_not_stay_first(host, web, monkeypa
     assert ports.listens(str(os.getpid()), url)
     assert not ports.listens(str(os.getppid()), url)
     assert not ports.listens("0", url)
-    request = unit.Request("demo.service", wait_url=url, wait_seconds=30)
+    request = unit.Request("demo.service", wait_url=url, wait_seconds=600)
     monkeypatch.setattr(
         systemctl, "status_of", lambda name: {"ActiveState": "active", "MainPID": str(os.getpid()), "NRestarts": "0"}
     )
     began = time.monotonic()
     wait.until_up(request, changed=True)
-    assert time.monotonic() - began < 10  # half of wait_seconds is how long it would have to stay
+    assert time.monotonic() - began < PATIENCE  # half of wait_seconds is how long it would have to stay
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._verify import c
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import containers, report, stages
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab, slurm
 from ansible_collections.pcluster.postboot.tests.unit.plugins.slurm import USER, Run
-from ansible_collections.pcluster.postboot.tests.waiting import until
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE, until
 
 # Answers a job as each of its nodes would: what `host` or `container` has, and `<node>.container` where one differs.
 # A job that makes an image leaves one, unless it has an answer; in the folder of results each image has to be there.
@@ -634,7 +634,7 @@ with ThreadPoolExecutor(2) as pool:
     child = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(top)})
     until((cluster.root / "pid").exists)
     os.kill(child.pid, kill)
-    child.wait(timeout=20)
+    child.wait(timeout=PATIENCE)
     srun = Path("/proc") / (cluster.root / "pid").read_text().strip()
     until(lambda: not srun.exists())
 

@@ -23,7 +23,7 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._verify.page imp
 from ansible_collections.pcluster.postboot.tests.unit.fixtures.slurm.hostnames import hostnames
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab, slurm
 from ansible_collections.pcluster.postboot.tests.unit.plugins.slurm import Run
-from ansible_collections.pcluster.postboot.tests.waiting import until
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE, until
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "nccl"
 P5 = "p5.48xlarge"
@@ -672,7 +672,7 @@ def test_last_words_of_a_job_that_is_cancelled_are_kept(tmp_path: Path, shell: s
     child = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True)
     until((tmp_path / "begun").exists)
     os.killpg(child.pid, signal.SIGTERM)
-    out, _err = child.communicate(timeout=20)
+    out, _err = child.communicate(timeout=PATIENCE)
     assert out == "last words\n"
     assert child.returncode != 0
 

@@ -9,6 +9,7 @@ import threading
 import time
 
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.patience import Patience
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
 
 
 def test_a_task_is_named_for_as_long_as_it_runs() -> None:
@@ -22,20 +23,20 @@ def test_a_task_is_named_for_as_long_as_it_runs() -> None:
 
     watch = Patience(tell, first=0.05, longest=0.1)
     watch.begin("Fetch every file")
-    assert twice.wait(10)
+    assert twice.wait(PATIENCE)
     watch.begin("")
     seen = len(told)
     time.sleep(0.3)
     assert len(told) == seen
-    assert all(re.fullmatch(r"Fetch every file: \d s", line) for line in told)
+    assert all(re.fullmatch(r"Fetch every file: \d+ s", line) for line in told)
 
 
 def test_short_tasks_are_not_named() -> None:
     told: list[str] = []
-    watch = Patience(told.append, first=0.5, longest=1)
+    watch = Patience(told.append, first=2, longest=2)
     for number in range(4):
         watch.begin(f"task {number}")
         time.sleep(0.02)
     watch.begin("")
-    time.sleep(0.6)
+    time.sleep(2.2)
     assert told == []
