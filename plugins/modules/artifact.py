@@ -53,7 +53,9 @@ options:
           - Who vouches for the download where O(artifacts[].sha256) is empty, by a detached OpenPGP signature. With a
             hash, the hash decides alone, unless O(artifacts[].signature.dest) or O(artifacts[].signature.key_dest)
             keeps the signature or the key - then the hash and the signature have to be right.
-          - C(gpgv) or C(gpg) verifies the signature on the node. Signature and key come from a mirror or from upstream.
+          - C(gpgv) or C(gpg) verifies the signature on the node. Signature and key come from the mirrors, in their
+            order, or from upstream. One that is not good costs a warning that names its source, and the next source is
+            asked; where no source has a good one, the task fails and names each.
           - A file that was verified so is kept as long as its URL, version and content stay. It is never in
             O(cache), because the cache finds files by their hash.
         type: dict

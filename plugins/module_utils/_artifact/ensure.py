@@ -21,7 +21,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import signature as signatures
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.archive import open_archive
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.cache import Cache
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.fetch import SourceError, download
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.fetch import Source, SourceError, download
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model import (
     PLAIN_MODE,
     Artifact,
@@ -30,7 +30,6 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model 
     Signature,
     algorithm,
     owner_ids,
-    public,
 )
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.receipt import FileRecord, Receipt, Survey
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files as host_files
@@ -230,19 +229,23 @@ def _obtain_signed(
         upstream=settings.upstream,
         words=signatures.Words(instead=instead),
     )
-    key, detached = signatures.key(trust), signatures.detached(trust)
+    proofs = signatures.Proofs(trust)
+    proofs.look()
+    found: list[bytes] = []
 
-    def vouch() -> None:
+    def vouch(source: Source) -> None:
         path = f"/proc/{os.getpid()}/fd/{sink.file.fileno()}"  # a scratch file has no name
         try:
-            outcome.warnings += signatures.verify(trust, path, detached, key, public(artifact.url))
+            found[:] = proofs.verify(path, str(source))
         except signatures.BadSignature as error:
             raise SourceError(str(error), other_bytes=True) from error
 
     outcome.source, outcome.size = download(artifact, settings, sink, vouch=vouch)
+    outcome.warnings += [f"{artifact.label}: {line}" for line in proofs.warnings]
     if not artifact.sha256:
         outcome.artifact = dataclasses.replace(artifact, sha256=files.copy(sink.file, len)[1])
     sink.finish()
+    key, detached = found
     return {path: data for path, data in ((signature.dest, detached), (signature.key_dest, key)) if path}
 
 

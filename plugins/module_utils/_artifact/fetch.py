@@ -89,7 +89,7 @@ def download(
     settings: Settings,
     sink: Sink,
     cached: Callable[[], int | None] = lambda: None,
-    vouch: Callable[[], None] = lambda: None,
+    vouch: Callable[[Source], None] = lambda _source: None,
 ) -> tuple[str, int]:
     """Fill `sink` with the artifact's verified bytes; return the source's label and the size.
 
@@ -100,7 +100,7 @@ def download(
     for source in sources(artifact, settings):
         try:
             found = _persist(source, artifact.sha256, settings, sink, cached)
-            vouch()
+            vouch(source)
             return found
         except SourceError as error:
             failures.append(f"{source}: {error}")

@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import fetch
@@ -50,53 +51,142 @@ class Trust(NamedTuple):
     words: Words = Words()
 
 
-def _fetch(url: str, sha256: str, what: str, trust: Trust) -> bytes:
-    """Return a small file from the first place that has it."""
-    settings = Settings(state_dir="", mirrors=trust.mirrors, upstream=trust.upstream)
-    failures = []
-    for source in fetch.sources(Artifact(what, url, "", ""), settings):
-        for attempt in range(settings.retries + 1):
-            data = b""
-            try:
-                with contextlib.closing(fetch.content(source.url, settings)) as chunks:
-                    for chunk in chunks:
-                        data += chunk
-                        if len(data) > LARGEST:
-                            raise fetch.SourceError(f"it is larger than {LARGEST} bytes")
-                if sha256 and hashlib.sha256(data).hexdigest() != sha256:
-                    raise fetch.SourceError(f"its sha256 is not {sha256}")
-                return data
-            except fetch.SourceError as error:
-                if not error.again or attempt == settings.retries:
-                    failures.append(f"{source}: {error}")
-                    break
-                time.sleep(min(settings.backoff * 2**attempt, fetch.LONGEST_PAUSE))
-    if not trust.upstream:
-        failures.append(f"upstream: not allowed ({trust.words.upstream} is false)")
-    raise Problem(
-        f"no source delivered {trust.words.whose} {what} {public(url)}: {'; '.join(failures)}; put it into the mirror "
-        f"beside {trust.words.place}, or {trust.words.instead}"
-    )
+class Offer(NamedTuple):
+    """A small file as one source has it."""
+
+    source: fetch.Source
+    data: bytes
 
 
-def key(trust: Trust) -> bytes:
-    """Return the publisher's key as it is published; refuse any that was not named."""
-    if not trust.key_fingerprints:
-        raise Problem(f"{trust.words.fingerprints} is empty; without one any key would be believed")
-    data = _fetch(trust.key_url, trust.key_sha256, "key", trust)
-    try:
-        allowed = [openpgp.normalized(text) for text in trust.key_fingerprints]
-        found = openpgp.fingerprints(data)
-    except openpgp.BadKey as error:
-        raise Problem(f"{trust.words.whose} key {public(trust.key_url)} cannot be used: {error}") from error
-    strange = [fingerprint for fingerprint in found if fingerprint not in allowed]
-    if strange:
+class _Offers:
+    """A small file from each source, in order; each is asked once, and only when those before it were of no use."""
+
+    def __init__(self, url: str, sha256: str, what: str, trust: Trust, refuse: Callable[[bytes], str]) -> None:
+        self._url, self._sha256, self._what, self._trust, self._refuse = url, sha256, what, trust, refuse
+        self._known: list[Offer] = []
+        self._failures: list[str] = []
+        self.refused: list[str] = []
+        self._more = self._ask()
+
+    def __iter__(self) -> Iterator[Offer]:
+        yield from self._known
+        for offer in self._more:
+            self._known.append(offer)
+            yield offer
+
+    def first(self) -> Offer:
+        for offer in self:
+            return offer
+        words, failures = self._trust.words, list(self._failures)
+        if not self._trust.upstream:
+            failures.append(f"upstream: not allowed ({words.upstream} is false)")
+        ways = f"put it into the mirror beside {words.place}, or {words.instead}"
+        if self.refused:
+            changed = "If the publisher has changed the key, compare with its documentation and"
+            ways = f"nothing was installed. {changed} set {words.fingerprints}"
         raise Problem(
-            f"{trust.words.whose} key {public(trust.key_url)} is {', '.join(strange)}, "
-            f"needed is {' or '.join(allowed)}; nothing was installed. If the publisher has changed the key, compare "
-            f"with its documentation and set {trust.words.fingerprints}"
+            f"no source delivered {words.whose} {self._what} {public(self._url)}: {'; '.join(failures)}; {ways}"
         )
-    return data
+
+    def _ask(self) -> Iterator[Offer]:
+        settings = Settings(state_dir="", mirrors=self._trust.mirrors, upstream=self._trust.upstream)
+        for source in fetch.sources(Artifact(self._what, self._url, "", ""), settings):
+            try:
+                data = _small(source, self._sha256, settings)
+            except fetch.SourceError as error:
+                self._failures.append(f"{source}: {error}")
+                continue
+            if why := self._refuse(data):
+                self._failures.append(f"{source}: {why}")
+                self.refused.append(f"{self._trust.words.whose} {self._what} from {source} was passed over: {why}")
+            else:
+                yield Offer(source, data)
+
+
+def _small(source: fetch.Source, sha256: str, settings: Settings) -> bytes:
+    for attempt in range(settings.retries + 1):
+        data = b""
+        try:
+            with contextlib.closing(fetch.content(source.url, settings)) as chunks:
+                for chunk in chunks:
+                    data += chunk
+                    if len(data) > LARGEST:
+                        raise fetch.SourceError(f"it is larger than {LARGEST} bytes")
+            if sha256 and hashlib.sha256(data).hexdigest() != sha256:
+                raise fetch.SourceError(f"its sha256 is not {sha256}")
+            return data
+        except fetch.SourceError as error:
+            if not error.again or attempt == settings.retries:
+                raise
+            time.sleep(min(settings.backoff * 2**attempt, fetch.LONGEST_PAUSE))
+    raise AssertionError("unreachable")
+
+
+class Proofs:
+    """The publisher's keys and signatures, as the mirrors and the publisher have them.
+
+    A key that was not named, and a signature that does not fit, end nothing while another source may have a good one.
+    `warnings` has a line for each of them.
+    """
+
+    def __init__(self, trust: Trust) -> None:
+        if not trust.key_fingerprints:
+            raise Problem(f"{trust.words.fingerprints} is empty; without one any key would be believed")
+        self._trust = trust
+        try:
+            self._allowed = [openpgp.normalized(text) for text in trust.key_fingerprints]
+        except openpgp.BadKey as error:
+            raise Problem(f"{trust.words.fingerprints} cannot be used: {error}") from error
+        self._keys = _Offers(trust.key_url, trust.key_sha256, "key", trust, self._strange)
+        self._signatures = _Offers(trust.signature_url, trust.signature_sha256, "signature", trust, lambda _data: "")
+        self._unfit: list[str] = []
+
+    def key(self) -> bytes:
+        """Return a key that was named, as it is published."""
+        return self._keys.first().data
+
+    def look(self) -> None:
+        """Raise where no source has a key that was named, or none has a signature, before anything large is fetched."""
+        self._keys.first()
+        self._signatures.first()
+
+    def verify(self, path: str, called: str = "") -> tuple[bytes, bytes]:
+        """Check that a trusted key has signed the file, which messages may call otherwise.
+
+        Return the key and the signature that vouch for it; raise BadSignature where none of any source does.
+        """
+        self.look()
+        tried: dict[tuple[bytes, bytes], str] = {}
+        for key in self._keys:
+            for signature in self._signatures:
+                if (key.data, signature.data) in tried:
+                    continue
+                try:
+                    warnings = _verify(self._trust, path, signature, key)
+                except BadSignature as error:
+                    line = (
+                        f"{self._trust.words.whose} signature from {signature.source} does not verify "
+                        f"{called or path}: {error}"
+                    )
+                    tried[key.data, signature.data] = line
+                else:
+                    self._unfit += [*tried.values(), *warnings]
+                    return key.data, signature.data
+        self._unfit += tried.values()
+        raise BadSignature(f"{'; '.join(tried.values())}; nothing was installed. {self._trust.words.compare}")
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was passed over, and what was accepted although a key has expired."""
+        return list(dict.fromkeys([*self._keys.refused, *self._unfit]))
+
+    def _strange(self, data: bytes) -> str:
+        try:
+            found = openpgp.fingerprints(data)
+        except openpgp.BadKey as error:
+            return f"it cannot be used: {error}"
+        strange = [fingerprint for fingerprint in found if fingerprint not in self._allowed]
+        return f"it is {', '.join(strange)}, needed is {' or '.join(self._allowed)}" if strange else ""
 
 
 def _verifier(folder: str, keyring: str, words: Words) -> list[str]:
@@ -113,31 +203,26 @@ def _verifier(folder: str, keyring: str, words: Words) -> list[str]:
     return [program, *quiet, "--homedir", folder, "--keyring", keyring, "--status-fd", "1", "--verify"]
 
 
-def detached(trust: Trust) -> bytes:
-    """Return the signature, which is yet to be verified."""
-    return _fetch(trust.signature_url, trust.signature_sha256, "signature", trust)
-
-
-def verify(trust: Trust, source: str, signature: bytes, key_data: bytes, called: str = "") -> list[str]:
-    """Check that a trusted key has signed the file, which messages may call otherwise; return warnings."""
+def _verify(trust: Trust, path: str, signature: Offer, key: Offer) -> list[str]:
+    """Check that a trusted key has signed the file; return warnings."""
     with tempfile.TemporaryDirectory(prefix="postboot-signature-") as folder:
-        files = {"key.gpg": openpgp.dearmor(key_data), "signature": signature}
+        files = {"key.gpg": openpgp.dearmor(key.data), "signature": signature.data}
         for name, data in files.items():
             with open(os.path.join(folder, name), "wb") as stream:
                 stream.write(data)
         argv = [
             *_verifier(folder, os.path.join(folder, "key.gpg"), trust.words),
             os.path.join(folder, "signature"),
-            source,
+            path,
         ]
         try:
             said = run(argv, TIMEOUT, environment={"HOME": folder}, only=True)
         except NotRun as error:
             raise Problem(f"{trust.words.whose} signature is not verified: {error}") from error
-    return _judge(said, [openpgp.normalized(text) for text in trust.key_fingerprints], trust, called or source)
+    return _judge(said, [openpgp.normalized(text) for text in trust.key_fingerprints], trust)
 
 
-def _judge(said: Said, allowed: list[str], trust: Trust, source: str) -> list[str]:
+def _judge(said: Said, allowed: list[str], trust: Trust) -> list[str]:
     """Read what gpgv or gpg says for programs: their exit status does not tell who has signed."""
     status = [line.split()[1:] for line in said.out.splitlines() if line.startswith("[GNUPG:] ")]
     states = {line[0] for line in status if line}
@@ -161,7 +246,4 @@ def _judge(said: Said, allowed: list[str], trust: Trust, source: str) -> list[st
     else:
         lines = [line.strip() for line in said.err.splitlines() if line.strip()]
         why = lines[-1] if lines else f"the verification ended with {said.code}"
-    raise BadSignature(
-        f"{trust.words.whose} signature {public(trust.signature_url)} does not verify {source}: {why}; nothing was "
-        f"installed. {trust.words.compare}"
-    )
+    raise BadSignature(why)

@@ -327,9 +327,11 @@ def _install(request: Request, interrupted: bool) -> tuple[bool, list[str]]:
     if not os.path.isfile(source):
         raise Problem(f"source: {source or 'nothing'} is not there; download it first")
     keyed = request.verify or "--check-signatures" in request.options
-    key = openpgp.dearmor(signature.key(request.trust)) if keyed else b""
-    detached = signature.detached(request.trust) if request.verify else b""
-    warnings = signature.verify(request.trust, source, detached, key) if request.verify else []
+    key, warnings = b"", []
+    if keyed:
+        proofs = signature.Proofs(request.trust)
+        key = openpgp.dearmor(proofs.verify(source)[0] if request.verify else proofs.key())
+        warnings = proofs.warnings
     os.makedirs(os.path.dirname(LOG), mode=0o755, exist_ok=True)
     options = list(request.options)
     with tempfile.TemporaryDirectory(prefix="postboot-efa-") as work, _package_lock(request) as lock:

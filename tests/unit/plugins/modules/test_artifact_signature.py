@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,79 @@ def test_a_mirror_keeps_what_vouches_and_another_mirrors_bytes_are_passed_over(p
     done = publisher(mirrors=[str(bad), str(mirror)])
     assert done["artifacts"][0]["source"] == f"mirror:{mirror}", done
     assert publisher.dest.read_bytes() == CONTENT
+
+
+class Mirror:
+    """A copy of what the publisher has."""
+
+    def __init__(self, publisher: Publisher, name: str = "mirror") -> None:
+        self.top = publisher.top / name
+        self.folder = self.top / str(publisher.site).lstrip("/")
+        shutil.copytree(publisher.site, self.folder)
+
+    def has(self, name: str, content: bytes) -> None:
+        (self.folder / name).write_bytes(content)
+
+
+@pytest.mark.parametrize("what", ["another key", "no key", "old signature", "no signature", "key and signature"])
+def test_a_bad_key_or_signature_of_one_source_is_passed_over(
+    publisher: Publisher, signers: tuple[Signer, Signer], warnings: list[str], what: str
+) -> None:
+    """As where a publisher has signed anew, and a mirror has kept what it had."""
+    mirror, mine, theirs = Mirror(publisher), signers[0].fingerprint, signers[1].fingerprint
+    if "key" in what:
+        mirror.has("agent.gpg", b"<html>" if what == "no key" else signers[1].key)
+    if "signature" in what:
+        old = b"<html>" if what == "no signature" else signers["key" in what].sign(b"another file")
+        mirror.has("agent.rpm.sig", old)
+    done = publisher(mirrors=[str(mirror.top)])
+    assert (done["failed"], done["artifacts"][0]["source"]) == (False, f"mirror:{mirror.top}"), done
+    assert publisher.dest.read_bytes() == CONTENT
+    where = f"mirror file://{mirror.folder}/agent"
+    said = {
+        "another key": f"agent 1.0: its key from {where}.gpg was passed over: it is {theirs}, needed is {mine}",
+        "no key": f"agent 1.0: its key from {where}.gpg was passed over: it cannot be used: ",
+        "old signature": f"agent 1.0: its signature from {where}.rpm.sig does not verify {where}.rpm: the signature is",
+        "no signature": f"agent 1.0: its signature from {where}.rpm.sig does not verify {where}.rpm: ",
+    }
+    lines = [said["another key"], said["no signature"]] if what == "key and signature" else [said[what]]
+    assert len(warnings) == len(lines)
+    assert all(one.startswith(line.replace("file://", "")) for one, line in zip(warnings, lines)), warnings
+
+
+def test_a_file_of_a_mirror_that_no_source_has_signed_is_passed_over_with_a_line(
+    publisher: Publisher, warnings: list[str]
+) -> None:
+    mirror = Mirror(publisher)
+    mirror.has("agent.rpm", b"other bytes")
+    done = publisher(mirrors=[str(mirror.top)])
+    assert done["artifacts"][0]["source"] == "upstream", done
+    assert publisher.dest.read_bytes() == CONTENT
+    (warning,) = warnings
+    assert f"does not verify mirror {mirror.folder}/agent.rpm: the signature is not that of these bytes" in warning
+
+
+def test_where_no_source_has_a_good_one_each_is_named_with_its_reason(
+    publisher: Publisher, signers: tuple[Signer, Signer]
+) -> None:
+    mirror = Mirror(publisher)
+    mirror.has("agent.rpm.sig", signers[1].sign(CONTENT))
+    (publisher.site / "agent.rpm.sig").write_bytes(signers[0].sign(b"another"))
+    failed = publisher(mirrors=[str(mirror.top)])["msg"]
+    for file in (f"mirror {mirror.folder}/agent.rpm", f"upstream file://{publisher.site}/agent.rpm"):
+        other = (
+            f"its signature from mirror {mirror.folder}/agent.rpm.sig does not verify {file}: it was made with the key"
+        )
+        bytes_ = (
+            f"its signature from upstream file://{publisher.site}/agent.rpm.sig does not verify {file}: the signature"
+        )
+        assert (failed.count(other), failed.count(bytes_)) == (1, 1), failed
+    mirror.has("agent.gpg", signers[1].key)
+    (publisher.site / "agent.gpg").unlink()
+    failed = publisher(mirrors=[str(mirror.top)])["msg"]
+    assert f"its key file://{publisher.site}/agent.gpg: mirror {mirror.folder}/agent.gpg: it is" in failed
+    assert "; upstream file:///" in failed
+    assert not publisher.dest.exists()
 
 
 @pytest.mark.parametrize("kind", ["sha256", "sha512"])
