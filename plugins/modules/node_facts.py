@@ -197,6 +197,14 @@ ansible_facts:
             C(pci_count) of EFA functions in C(/sys/bus/pci/devices), and C(driver), the version of the kernel module.
           type: dict
           returned: always
+        neuron:
+          description: >-
+            AWS Neuron (Trainium, Inferentia): the number of C(devices) in C(/sys/bus/pci/devices) (vendor 1d0f), the
+            number of physical C(cores) that the driver has (C(core_count) in C(/sys/devices/virtual/neuron_device)),
+            C(driver), the version of the kernel module, C(null) where none is loaded, and C(tools), the version of
+            aws-neuronx-tools, C(null) without them.
+          type: dict
+          returned: always
         scratch:
           description: >-
             Folder on local scratch storage: the first of C(cfn_ephemeral_dir), C(ephemeral_dir) of C(dna.json),
@@ -263,6 +271,7 @@ ansible_facts:
         gpus: {count: 1, devices: [{address: "0000:53:00.0", id: "10de:2330"}], driver: 595.71.05}
         nvswitch: {count: 4}
         efa: {count: 1, devices: [rdmap79s0], pci_count: 1, driver: 3.3.0g}
+        neuron: {devices: 0, cores: 0, driver: null, tools: null}
         scratch: /scratch
         mounts:
           wanted: [{path: /fsx, type: lustre, source: "fs-0123456789abcdef0.fsx.us-east-2.amazonaws.com@tcp:/abcdefgh"}]

@@ -148,6 +148,7 @@ def empty_facts() -> dict[str, Any]:
         "gpus": {"count": 0, "devices": [], "driver": None},
         "nvswitch": {"count": 0},
         "efa": {"count": 0, "devices": [], "pci_count": 0, "driver": None},
+        "neuron": {"devices": 0, "cores": 0, "driver": None, "tools": None},
         "scratch": None,
         "mounts": {"wanted": [], "found": [], "missing": []},
         "imds_secured": None,
@@ -285,6 +286,7 @@ def read_node(
         facts["slurm"] = {"prefix": prefix, "version": software.slurm_version(tree, prefix, run)}
     facts.update(hardware.read_hardware(tree))
     facts["components"] = software.read_components(tree, run)
+    facts["neuron"]["tools"] = facts["components"]["neuron"]
     facts["image_build"], facts["container"] = _kinds(tree)
     facts = merge(facts, overrides or {})
     for line in hardware.hardware_problems(facts):

@@ -8,6 +8,7 @@ import os
 import re
 from typing import Any
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import neuron
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.tree import Tree
 
 _PCI = "/sys/bus/pci/devices"
@@ -41,7 +42,7 @@ def nvidia_driver(tree: Tree) -> str | None:
 
 
 def read_hardware(tree: Tree) -> dict[str, Any]:
-    """Return the facts gpus, nvswitch and efa."""
+    """Return the facts gpus, nvswitch, efa and neuron."""
     pci = _pci_devices(tree)
     gpus = [
         {"address": device["address"], "id": f"{device['vendor'][2:]}:{device['device'][2:]}"}
@@ -50,6 +51,7 @@ def read_hardware(tree: Tree) -> dict[str, Any]:
     ]
     switches = [device for device in pci if device["vendor"] == _NVIDIA and device["device"] in _NVSWITCHES]
     functions = [device for device in pci if device["vendor"] == _AMAZON and device["device"] in _EFAS]
+    neurons = [device for device in pci if device["vendor"] == _AMAZON and device["device"] in neuron.PCI_IDS]
     # Instances with InfiniBand or Ethernet cards beside EFA show those here too: only the EFA driver's count.
     efas = [name for name in tree.names(_INFINIBAND) if _is_efa(tree, f"{_INFINIBAND}/{name}/device")]
     return {
@@ -61,6 +63,7 @@ def read_hardware(tree: Tree) -> dict[str, Any]:
             "pci_count": len(functions),
             "driver": tree.line("/sys/module/efa/version"),
         },
+        "neuron": neuron.read_neuron(tree, len(neurons)),
     }
 
 
@@ -79,6 +82,11 @@ def hardware_problems(facts: dict[str, Any]) -> list[str]:
         problems.append(
             f"{gpus['count']} NVIDIA GPU(s){f' ({ids})' if ids else ''} found, but no NVIDIA driver is loaded: "
             "use an image that carries the driver, or load it (modprobe nvidia)"
+        )
+    if facts["neuron"]["devices"] and not facts["neuron"]["driver"]:
+        problems.append(
+            f"{facts['neuron']['devices']} Neuron device(s) found, but no Neuron driver is loaded: "
+            "use an image that carries the driver, or load it (modprobe neuron)"
         )
     if efa["pci_count"] > efa["count"]:
         problems.append(

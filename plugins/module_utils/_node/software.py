@@ -67,6 +67,7 @@ COMPONENTS = {
     "gdrcopy": _Component(("gdrcopy", "libgdrapi", "gdrdrv-dkms"), ("/usr/local/lib/libgdrapi.so",)),
     "lustre_client": _Component(("lustre-client", "lustre-client-utils", "lustre-utils"), ("/usr/sbin/mount.lustre",)),
     "cuda": _Component((), ("/usr/local/cuda/bin/nvcc",)),
+    "neuron": _Component(("aws-neuronx-tools",), ("/opt/aws/neuron/bin/neuron-ls",)),
 }
 
 

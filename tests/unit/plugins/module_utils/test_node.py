@@ -7,18 +7,20 @@ import json
 import os
 import random
 import re
+import shutil
 import time
 
 import pytest
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts as node_facts
-from ansible_collections.pcluster.postboot.plugins.module_utils._node import software, storage
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import neuron, software, storage
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.tree import Tree
 from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
 
 TREES = (
     "head-ubuntu2404",
     "compute-gpu-ubuntu2404",
+    "compute-neuron-ubuntu2404",
     "compute-cpu-ubuntu2404",
     "login-ubuntu2404",
     "head-alinux2023",
@@ -190,6 +192,33 @@ def test_gpu_compute_node(node_tree):
         "gdrcopy": "2.6",
         "cuda": "13.3.1",
     }
+
+
+def test_neuron_compute_node(node_tree):
+    facts = facts_of(node_tree("compute-neuron-ubuntu2404"))
+    assert facts["problems"] == []
+    assert facts["instance_type"] == "trn1.32xlarge"
+    assert facts["neuron"] == {"devices": 2, "cores": 4, "driver": "2.24.7.0", "tools": "2.26.14.0"}
+    assert (facts["gpus"]["count"], facts["nvswitch"]["count"], facts["efa"]["count"]) == (0, 0, 1)
+    assert facts["components"]["neuron"] == "2.26.14.0"
+
+
+def test_neuron_devices_without_a_driver_are_a_problem(node_tree):
+    root = node_tree("compute-neuron-ubuntu2404")
+    shutil.rmtree(root / "sys/module/neuron")
+    shutil.rmtree(root / "sys/devices/virtual")
+    facts = facts_of(root)
+    assert (facts["neuron"]["devices"], facts["neuron"]["cores"], facts["neuron"]["driver"]) == (2, 0, None)
+    assert facts["problems"] == [
+        "2 Neuron device(s) found, but no Neuron driver is loaded: use an image that carries the driver, or load it "
+        "(modprobe neuron)"
+    ]
+
+
+def test_every_neuron_instance_type_is_known_by_its_name():
+    assert all(neuron.has_neuron(name) for name in neuron.TYPES)
+    assert not any(neuron.has_neuron(name) for name in ("p5.48xlarge", "i4i.32xlarge", "t3.large", "infra1.large"))
+    assert neuron.TYPES["trn1.32xlarge"] == (16, 32)
 
 
 def test_cpu_compute_node_on_arm(node_tree):
