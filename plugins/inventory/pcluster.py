@@ -17,14 +17,15 @@ description:
   - All nodes are in the group C(pcluster), which carries the connection variables, and in one of C(pcluster_head),
     C(pcluster_login) and C(pcluster_compute). Further groups are C(pcluster_cluster_<cluster>),
     C(pcluster_queue_<queue>), C(pcluster_compute_resource_<compute resource>), C(pcluster_pool_<login pool>),
-    C(pcluster_gpu) and C(pcluster_efa). Characters that a group name cannot have become C(_).
+    C(pcluster_gpu), C(pcluster_neuron) (Trainium, Inferentia) and C(pcluster_efa). Characters that a group name cannot
+    have become C(_).
   - Host variables are C(pcluster_cluster), C(pcluster_node_type) (V(head), V(login) or V(compute)),
     C(pcluster_queue), C(pcluster_compute_resource), C(pcluster_pool), C(pcluster_slurm_node),
     C(pcluster_instance_id), C(pcluster_instance_type), C(pcluster_state), C(pcluster_region), C(pcluster_zone),
     C(pcluster_private_ip), C(pcluster_private_dns), C(pcluster_public_ip), C(pcluster_public_dns), C(pcluster_os),
     C(pcluster_architecture) (V(x86_64) or V(aarch64)), C(pcluster_scheduler), C(pcluster_version) (of
-    ParallelCluster), C(pcluster_efa), C(pcluster_gpu) and C(pcluster_launch_time). What does not apply to a node or
-    is not known is not defined.
+    ParallelCluster), C(pcluster_efa), C(pcluster_gpu), C(pcluster_neuron) and C(pcluster_launch_time). What does not
+    apply to a node or is not known is not defined.
   - Strings from AWS are never templates, whatever they contain.
 requirements:
   - boto3 and botocore (with O(source=ec2))
@@ -317,9 +318,9 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.nodes
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.query import Query, matches
 
 TYPES = ("pcluster_head", "pcluster_login", "pcluster_compute")
-GROUPS = (*TYPES, "pcluster_gpu", "pcluster_efa")
+GROUPS = (*TYPES, "pcluster_gpu", "pcluster_neuron", "pcluster_efa")
 NAMES = tuple((key, f"pcluster_{key}") for key in VARIABLES)
-CACHE_FORMAT = 1
+CACHE_FORMAT = 2
 
 
 class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):

@@ -158,6 +158,8 @@ def group_names(node: Node) -> list[str]:
             names.append(safe_group_name(f"pcluster_{key}_{node[key]}"))
     if node["gpu"]:
         names.append("pcluster_gpu")
+    if node["neuron"]:
+        names.append("pcluster_neuron")
     if node["efa"]:
         names.append("pcluster_efa")
     return names

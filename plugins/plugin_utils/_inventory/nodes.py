@@ -14,6 +14,7 @@ import yaml
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts as node_facts
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.monitoring import MONITORING
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.neuron import has_neuron
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import one_line, some
 
 # A node: plain values only, so that a cache can keep it. Its keys are the host variables without "pcluster_"; what does
@@ -23,7 +24,7 @@ Node = dict[str, Any]
 VARIABLES = (
     *("cluster", "node_type", "queue", "compute_resource", "pool", "slurm_node", "instance_id", "instance_type"),
     *("state", "region", "zone", "private_ip", "private_dns", "public_ip", "public_dns", "os", "architecture"),
-    *("scheduler", "version", "efa", "gpu", "launch_time"),
+    *("scheduler", "version", "efa", "gpu", "neuron", "launch_time"),
 )
 # What a node's own facts call the same.
 _SAME = (
@@ -122,6 +123,7 @@ class Reader:
             "architecture": _ARCHITECTURES.get(architecture, architecture),
             "efa": tags.get(TAG_NETWORKING, "").replace(" ", "").lower() == "efa=true",
             "gpu": has_nvidia(instance_type),
+            "neuron": has_neuron(instance_type),
             "tags": tags,
         }
         if kind == "compute":
@@ -198,6 +200,7 @@ def local_node(root: str, told: Callable[[str], None] | None = None) -> Node:
     node = {key: value for key, value in found.items() if value}
     node["efa"] = facts["efa"]["count"] > 0 or facts["efa"]["pci_count"] > 0
     node["gpu"] = facts["gpus"]["count"] > 0
+    node["neuron"] = facts["neuron"]["devices"] > 0
     if told:
         node["tags"] = {**_own_tags(node), **_tags_of_cluster(tree, node, told)}
     return node

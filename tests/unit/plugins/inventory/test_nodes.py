@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import errors
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory import nodes
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory import names, nodes
 
 
 def read(instance: dict[str, Any]) -> tuple[Any, list[str]]:
@@ -40,6 +40,7 @@ def test_compute_node(make: Any) -> None:
         "architecture": "x86_64",
         "efa": True,
         "gpu": True,
+        "neuron": False,
         "launch_time": "2026-11-20T08:15:30+00:00",
     }
     assert tags["Name"] == "Compute"
@@ -137,6 +138,17 @@ def test_gpu_by_instance_type(instance_type: str, gpu: bool) -> None:
     assert nodes.has_nvidia(instance_type) is gpu
 
 
+def test_neuron_by_instance_type(make: Any) -> None:
+    node, _problems = read(make.instance(1, InstanceType="trn2.48xlarge"))
+    assert (node["neuron"], node["gpu"]) == (True, False)
+
+
+def test_local_neuron_node(node_tree: Callable[[str], Path]) -> None:
+    node = nodes.local_node(str(node_tree("compute-neuron-ubuntu2404")))
+    assert (node["neuron"], node["gpu"], node["efa"]) == (True, False, True)
+    assert {"pcluster_neuron", "pcluster_efa", "pcluster_queue_trn"} <= set(names.group_names(node))
+
+
 @pytest.mark.parametrize(
     ("value", "efa"),
     [("EFA=true", True), ("EFA = true", True), ("EFA=NONE", False), (None, False), ("EFA=trueish", False)],
@@ -165,6 +177,7 @@ def test_local_compute_node(node_tree: Callable[[str], Path]) -> None:
         "architecture": "x86_64",
         "efa": True,
         "gpu": True,
+        "neuron": False,
     }
 
 

@@ -61,6 +61,7 @@ def test_variables(aws: Any, make: Any, listing: Make) -> None:
         "pcluster_instance_id": "i-00000000000000012",
         "pcluster_instance_type": "m7i.large",
         "pcluster_launch_time": "2026-11-20T08:15:30+00:00",
+        "pcluster_neuron": False,
         "pcluster_node_type": "compute",
         "pcluster_os": "ubuntu2204",
         "pcluster_private_dns": "ip-10-0-0-18.ec2.internal",
