@@ -37,7 +37,7 @@ _COMPONENT: dict[str, Any] = {
         "elements": "dict",
         "options": {
             "name": {"type": "str", "required": True},
-            "where": {"type": "str", "choices": ["all", "gpu", "head"]},
+            "where": {"type": "str", "choices": ["all", "gpu", "neuron", "head"]},
             "relabel": {"type": "list", "elements": "dict"},
             "exposure": {"type": "float"},
             **{key: {"type": "str"} for key in ("metrics", "job", "address", "option", "port", "alert", "template")},
@@ -267,7 +267,7 @@ def component_problems(role: Path) -> list[str]:
 def _unit_problems(role: Path, component: components.Component, unit: components.Unit, text: str) -> Iterator[str]:
     if not re.search(rf"(?<![\w-]){re.escape(unit.name)}(?![\w-])", text):
         yield f"unit {unit.name} is named nowhere in the role"
-    if unit.where in ("all", "gpu") and not (unit.metrics and unit.job and unit.option):
+    if unit.where in ("all", "gpu", "neuron") and not (unit.metrics and unit.job and unit.option):
         yield f"unit {unit.name} is on all nodes of a kind ({unit.where}); needed: metrics, job and option"
     if unit.job and unit.where == "head" and f"job: {unit.job}" not in text:
         yield f"unit {unit.name} has job {unit.job}, and the role leaves no target with that label"

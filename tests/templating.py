@@ -25,6 +25,7 @@ NODE: dict[str, Any] = {
     "gpus": {"count": 0},
     "image_build": False,
     "mounts": {"wanted": [], "found": [{"path": "/fsx"}], "missing": []},
+    "neuron": {"devices": 0, "cores": 0, "driver": None, "tools": None},
     "node_name": "ip-10-0-0-5",
     "node_type": "head",
     "os": {"family": "debian", "id": "ubuntu"},

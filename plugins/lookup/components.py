@@ -16,8 +16,8 @@ options:
   _terms:
     description:
       - V(names) are the components' names, V(services) the services that have to run where they are, V(scrape_jobs) the
-        jobs with which Prometheus scrapes what runs on every node or on every node with GPUs, and V(exporters) the
-        units with metrics whose command line tells where they listen.
+        jobs with which Prometheus scrapes what runs on every node or on every node with GPUs or Neuron devices, and
+        V(exporters) the units with metrics whose command line tells where they listen.
     type: list
     elements: str
     choices: [names, services, scrape_jobs, exporters]

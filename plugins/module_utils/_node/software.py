@@ -45,6 +45,8 @@ COMPONENTS = {
         ("datacenter-gpu-manager-exporter", "dcgm-exporter"),
         ("/usr/bin/dcgm-exporter", "/usr/local/bin/dcgm-exporter"),
     ),
+    "neuron": _Component(("aws-neuronx-tools",), ("/opt/aws/neuron/bin/neuron-ls",)),
+    "neuron_exporter": _Component((), ("/usr/local/libexec/pcluster-postboot/neuron-exporter",)),
     "node_exporter": _Component(
         ("prometheus-node-exporter", "node_exporter", "golang-github-prometheus-node-exporter"),
         ("/usr/local/bin/node_exporter",),
@@ -67,7 +69,6 @@ COMPONENTS = {
     "gdrcopy": _Component(("gdrcopy", "libgdrapi", "gdrdrv-dkms"), ("/usr/local/lib/libgdrapi.so",)),
     "lustre_client": _Component(("lustre-client", "lustre-client-utils", "lustre-utils"), ("/usr/sbin/mount.lustre",)),
     "cuda": _Component((), ("/usr/local/cuda/bin/nvcc",)),
-    "neuron": _Component(("aws-neuronx-tools",), ("/opt/aws/neuron/bin/neuron-ls",)),
 }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from ansible_collections.pcluster.postboot.plugins.module_utils._efa import devices
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import run as host_run
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.neuron import has_neuron
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import shown
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import cluster
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify.cluster import Context, Options
@@ -92,7 +93,8 @@ def _judge(
     yield from _last_run(subject, reports)
     if options.versions:
         yield from _versions(subject, reports, options.versions)
-    yield from _exporters(subject, of, reports, options.exporters, gpus)
+    neurons = {name for name, kind in kinds.items() if has_neuron(kind)}
+    yield from _exporters(subject, of, reports, options.exporters, {"gpu": gpus, "neuron": neurons})
     if any(seen.get("device") for seen in of.values()) or any(kind in devices.DEVICES for kind in kinds.values()):
         yield from _fabric(subject, of, kinds)
 
@@ -102,9 +104,12 @@ def _exporters(
     of: Mapping[str, Mapping[str, Sequence[str]]],
     reports: Mapping[str, dict[str, Any] | None],
     exporters: Collection[Mapping[str, Any]],
-    gpus: Collection[str],
+    having: Mapping[str, Collection[str]],
 ) -> Iterator[Check]:
-    """Check that enabled exporters answer, and that the exporters that site has installed are enabled."""
+    """Check that enabled exporters answer, and that the exporters that site has installed are enabled.
+
+    `having` has the nodes with GPUs (gpu) and with Neuron devices (neuron).
+    """
     down: dict[str, list[str]] = {}
     missing: dict[tuple[str, str], list[str]] = {}
     for name, seen in of.items():
@@ -113,7 +118,7 @@ def _exporters(
         enabled = [one.split(" ")[0] for one in (*seen.get("up", []), *seen.get("down", []))]
         ran = {one.get("name") for one in (reports[name] or {}).get("components", []) if one.get("status") in _RAN}
         for exporter in exporters:
-            expected = exporter["where"] == "all" or (exporter["where"] == "gpu" and name in gpus)
+            expected = exporter["where"] == "all" or name in having.get(exporter["where"], ())
             if expected and exporter["component"] in ran and exporter["unit"] not in enabled:
                 missing.setdefault((exporter["unit"], exporter["component"]), []).append(name)
     up = sorted({one for seen in of.values() for one in seen.get("up", [])})

@@ -26,7 +26,7 @@ class Unit:
 
     name: str  # a service without its suffix, or a timer with it
     metrics: str = ""  # which metrics are missing without it, for people
-    where: str = ""  # on which nodes it runs: all, gpu, or head
+    where: str = ""  # on which nodes it runs: all, gpu, neuron, or head
     job: str = ""  # the job of Prometheus that scrapes it
     address: str = ""  # the role's variable with the address and the port on which it listens
     option: str = ""  # the option of its program that takes this address
@@ -108,23 +108,23 @@ def services(components: Iterable[Component]) -> list[str]:
 
 
 def scrape_jobs(components: Iterable[Component], value_of: Callable[[str, Any], Any]) -> list[dict[str, Any]]:
-    """Return jobs of Prometheus for what runs on every node, and then for what runs on those with GPUs.
+    """Return jobs of Prometheus for what runs on every node, and then for what runs on those with GPUs or Neuron.
 
     `value_of` returns what a variable comes to, or the given default where nobody has set it.
     """
     jobs = []
     for each in components:
         for unit in each.units:
-            if unit.where not in ("all", "gpu") or not value_of(f"{each.name}_enabled", True):
+            if unit.where not in ("all", "gpu", "neuron") or not value_of(f"{each.name}_enabled", True):
                 continue
             job: dict[str, Any] = {"name": unit.job}
             job["port"] = _port(value_of(unit.address, each.defaults[unit.address]))
             if unit.relabel:
                 job["metric_relabel_configs"] = [dict(rule) for rule in unit.relabel]
-            if unit.where == "gpu":
-                job["gpu_only"] = True
+            if unit.where != "all":
+                job[f"{unit.where}_only"] = True
             jobs.append(job)
-    return sorted(jobs, key=lambda job: "gpu_only" in job)
+    return sorted(jobs, key=lambda job: ("neuron_only" in job, "gpu_only" in job))
 
 
 def exporters(components: Iterable[Component]) -> list[dict[str, Any]]:

@@ -31,6 +31,9 @@ AWAY = {"FUTURE", "POWER", "POWERED_DOWN", "POWERING_DOWN", "POWER_UP", "POWERIN
 # A node that is drained or failing has booted, and is worth looking at. One of these that is silent is lost.
 LOST_WHEN_SILENT = {"DOWN", "ERROR", "FAIL", "POWER_DOWN", "UNKNOWN"}
 LARGEST_ENTRY = 4096
+FIELDS = "NodeName|NodeAddr|State|Partitions|Gres|AvailableFeatures"
+# ParallelCluster tells the instance type among the features, where a compute resource has one.
+NEURON = re.compile(r"(?:^|,)(?:trn|inf)\d[a-z0-9]*\.[a-z0-9]+(?=,|$)")
 Group = dict[str, Any]
 
 
@@ -47,6 +50,7 @@ class Node(NamedTuple):
     node_type: str
     queue: str = ""
     gpus: int = 0
+    neuron: bool = False
 
 
 def say(line: str, level: int = 4) -> None:
@@ -100,7 +104,7 @@ def parse_nodes(text: str) -> list[Node]:
     for line in text.splitlines():
         fields: dict[str, str] = {}
         # The first of a kind counts: free text, such as a reason, stands at the end of the line.
-        for key, value in re.findall(r"(?:^|\s)(NodeName|NodeAddr|State|Partitions|Gres)=(\S*)", line):
+        for key, value in re.findall(rf"(?:^|\s)({FIELDS})=(\S*)", line):
             fields.setdefault(key, value)
         name = fields.get("NodeName", "")
         if not name or not is_up(fields.get("State", "UNKNOWN*")):
@@ -110,7 +114,8 @@ def parse_nodes(text: str) -> list[Node]:
             say(f"node {shown(name)} has the address {shown(fields.get('NodeAddr'))}: it is left out")
             continue
         queue = queue_of(name, fields.get("Partitions", ""))
-        nodes.append(Node(name, address, "compute", queue, gpus_of(fields.get("Gres", ""))))
+        neuron = bool(NEURON.search(fields.get("AvailableFeatures", "")))
+        nodes.append(Node(name, address, "compute", queue, gpus_of(fields.get("Gres", "")), neuron))
     if "NodeName=" not in text and "No nodes" not in text:
         raise TargetError(f"scontrol names no node, it says {shown(text.strip())}")
     return nodes
@@ -244,6 +249,7 @@ def group_of(node: Node, cluster: str) -> Group:
         "pc_node_type": node.node_type,
         # Not kept with the samples: only for a job to choose by.
         "__meta_pc_gpus": str(node.gpus),
+        "__meta_pc_neuron": str(node.neuron).lower(),
     }
     if node.queue:
         labels["pc_queue"] = node.queue

@@ -21,10 +21,11 @@ MEASURED = {
     if unit.exposure
 }
 # Who has to be root, and the privileges of root that are left: node-health writes where the head node believes what
-# it reads, and reads the kernel's log; the decider drains nodes.
+# it reads, and reads the kernel's log; the decider drains nodes; Neuron's driver has files that root alone reads.
 ROOT = {
     "node_health/templates/pcluster-node-health.service.j2": "CAP_SYSLOG",
     "node_health/templates/pcluster-node-health-decider.service.j2": "",
+    "neuron_exporter/templates/neuron-exporter.service.j2": "",
 }
 
 

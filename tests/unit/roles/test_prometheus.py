@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import neuron
+
 Variables = Callable[..., Callable[[str], Any]]
 ID = "ws-01234567-89ab-cdef-0123-456789abcdef"
 URL = f"https://aps-workspaces.us-west-2.amazonaws.com/workspaces/{ID}"
@@ -212,6 +214,12 @@ def test_whose_credentials_a_write_needs(variables: Variables, sigv4: Any, neede
 )
 def test_which_instances_have_nvidias_gpus(variables: Variables, instance_type: str, nvidia: bool) -> None:
     assert bool(re.fullmatch(variables()("__prometheus_gpu_instance_types"), instance_type)) is nvidia
+
+
+def test_which_instances_have_neuron_devices(variables: Variables) -> None:
+    pattern = variables()("__prometheus_neuron_instance_types")
+    assert all(re.fullmatch(pattern, name) for name in neuron.TYPES)
+    assert not any(re.fullmatch(pattern, name) for name in ("p5.48xlarge", "t3.large", "i4i.32xlarge", "infra1.large"))
 
 
 @pytest.mark.parametrize(("mode", "needed"), [("none", False), ("self-hosting", True), ("amp-only", True)])

@@ -36,6 +36,7 @@ NODES = [
     ("10.0.1.12", "p5.48xlarge", tags("alpha", "Compute", "gpu", "gpu-st-p5-1")),
     ("10.0.1.20", "m5.xlarge", tags("beta", "HeadNode")),
     ("10.0.1.21", "c5.xlarge", tags("beta", "Compute", "cpu", "cpu-dy-c5-3")),
+    ("10.0.1.22", "trn1.32xlarge", tags("beta", "Compute", "trn", "trn-dy-trn1-1")),
     ("10.0.1.30", "c5.xlarge", [{"Key": "pcluster-postboot:node-type", "Value": "monitoring"}]),
 ]
 
@@ -135,17 +136,20 @@ def test_labels_are_those_of_the_head_nodes_prometheus(variables: Variables, ec2
     jobs = found(variables(prometheus_ec2_name_tag=NAME_TAG), ec2[0])
     node = targets.Node
     gpu = ("alpha", node("gpu-st-p5-1", "10.0.1.12", "compute", "gpu", 8))
+    trn = ("beta", node("trn-dy-trn1-1", "10.0.1.22", "compute", "trn", neuron=True))
     every = [
         ("alpha", node("ip-10-0-1-10", "10.0.1.10", "head")),
         ("alpha", node("ip-10-0-1-11", "10.0.1.11", "login")),
         gpu,
         ("beta", node("ip-10-0-1-20", "10.0.1.20", "head")),
         ("beta", node("cpu-dy-c5-3", "10.0.1.21", "compute", "cpu")),
+        trn,
     ]
     assert jobs["node"] == by_slurm("node", 9100, *every)
     assert jobs["dcgm"] == by_slurm("dcgm", 9400, gpu)
+    assert jobs["neuron"] == by_slurm("neuron", 8000, trn)
     assert jobs["slurm"] == by_slurm("slurm", 9341, every[0], every[3])
-    assert set(jobs) == {"node", "dcgm", "slurm"}
+    assert set(jobs) == {"node", "dcgm", "neuron", "slurm"}
 
 
 def test_without_a_tag_a_node_goes_by_its_host_name(variables: Variables, ec2: tuple[Any, str]) -> None:

@@ -29,10 +29,10 @@ targets = load("roles/prometheus/files/prometheus_targets.py")
 
 
 def line(name: str, state: str, address: str = "10.0.0.9", partitions: str = "gpu", **more: str) -> str:
-    gres = more.pop("gres", "(null)")
+    gres, features = more.pop("gres", "(null)"), more.pop("features", "static,p5")
     rest = " ".join(f"{key}={value}" for key, value in more.items())
     return (
-        f"NodeName={name} Arch=x86_64 CoresPerSocket=1  CPUAlloc=0 CPUTot=2 AvailableFeatures=static,p5 Gres={gres} "
+        f"NodeName={name} Arch=x86_64 CoresPerSocket=1  CPUAlloc=0 CPUTot=2 AvailableFeatures={features} Gres={gres} "
         f"NodeAddr={address} NodeHostName={name} Version=22.05.8 OS=Linux 6.8.0 #1 SMP PREEMPT_DYNAMIC @0  "
         f"RealMemory=1024 State={state} Partitions={partitions}  BootTime=None {rest}"
     )
@@ -164,6 +164,7 @@ def test_only_nodes_that_are_up_are_targets(cluster: Cluster) -> None:
         "pc_queue": "gpu",
         "pc_cluster": "main",
         "__meta_pc_gpus": "8",
+        "__meta_pc_neuron": "false",
     }
     assert cluster.labels(HEAD)["pc_node_type"] == "head"
     assert "pc_queue" not in cluster.labels(HEAD)
@@ -171,6 +172,22 @@ def test_only_nodes_that_are_up_are_targets(cluster: Cluster) -> None:
     called = (cluster.slurm / "called").read_text()
     assert called.startswith("-a -o show nodes ")
     assert called.split()[-1].startswith(f"{cluster.slurm}/bin:")
+
+
+@pytest.mark.parametrize(
+    ("features", "neuron"),
+    [
+        ("dynamic,trn1.32xlarge,trn1,efa", "true"),
+        ("static,inf2.xlarge,inf2", "true"),
+        ("dynamic,trn1,efa", "false"),  # a compute resource with several instance types, whose name is trn1
+        ("static,p5.48xlarge,trn1.x-y,gpu", "false"),
+        ("(null)", "false"),
+    ],
+)
+def test_neuron_devices_are_known_by_the_instance_type(cluster: Cluster, features: str, neuron: str) -> None:
+    cluster.says(line("trn-dy-trn1-1", "IDLE+CLOUD", "10.0.0.12", "trn", features=features))
+    assert cluster.render() == 0
+    assert cluster.labels("trn-dy-trn1-1")["__meta_pc_neuron"] == neuron
 
 
 def test_free_text_cannot_pass_for_a_field(cluster: Cluster) -> None:

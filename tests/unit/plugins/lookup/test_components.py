@@ -50,8 +50,9 @@ def jobs(**given: Any) -> dict[str, Any]:
 
 
 def test_jobs_follow_what_is_set_for_the_exporters() -> None:
-    assert list(jobs())[-1] == "dcgm"
+    assert list(jobs())[-2:] == ["dcgm", "neuron"]
     assert jobs()["dcgm"] == {"name": "dcgm", "port": 9400, "gpu_only": True}
+    assert jobs()["neuron"] == {"name": "neuron", "port": 8000, "neuron_only": True}
     drop, node = {"source_labels": ["__name__"], "action": "drop"}, jobs()["node"]
     assert (node["port"], node.get("gpu_only")) == (9100, None)
     assert drop.items() <= node["metric_relabel_configs"][0].items()

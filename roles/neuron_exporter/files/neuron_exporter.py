@@ -1,0 +1,56 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Run AWS Neuron's exporter: neuron-monitor, and neuron-monitor-prometheus.py with what the former prints.
+
+A pipe of a shell would do, but for three things: AWS' program needs Prometheus' Python client, which it does not bring;
+it listens on every address; and where neuron-monitor has ended, it goes on with the last numbers for ever. Here both
+end together, so that systemd starts both anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import runpy
+import subprocess
+import sys
+import threading
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def end_with(monitor: subprocess.Popen[str]) -> None:
+    """Wait for neuron-monitor to end, and end this process then, wherever it is."""
+    say(f"neuron-monitor ended with {monitor.wait()}")
+    os._exit(1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--listen-address", default=":8000", help="ADDRESS:PORT, or :PORT for every address")
+    parser.add_argument("--client", help="the wheel of prometheus_client; by default the system's Python has it")
+    parser.add_argument("--tools", default="/opt/aws/neuron/bin", help="where AWS Neuron's tools are")
+    options = parser.parse_args()
+    host, _, port = options.listen_address.rpartition(":")
+    monitor, script = (f"{options.tools}/{name}" for name in ("neuron-monitor", "neuron-monitor-prometheus.py"))
+    for path in (monitor, script):
+        if not os.path.exists(path):
+            sys.exit(f"{path} is not there; needed is aws-neuronx-tools, which role neuron installs")
+    if options.client:
+        sys.path.insert(0, options.client)
+    import prometheus_client
+
+    start = functools.partial(prometheus_client.start_http_server, addr=host.strip("[]") or "0.0.0.0")
+    prometheus_client.start_http_server = start
+    process = subprocess.Popen([monitor], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+    sys.stdin = process.stdout
+    threading.Thread(target=end_with, args=(process,), daemon=True).start()
+    sys.argv = [script, "--port", port]
+    runpy.run_path(script, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
