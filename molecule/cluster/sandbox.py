@@ -199,26 +199,31 @@ class Sandbox:
             raise
 
     def download(self) -> None:
-        """Fetch what no distribution has, the wheel of NCCL that the role pins, and keep it in the cache."""
+        """Fetch what no distribution has, the wheels that roles pin, and keep them in the cache."""
         sys.path.insert(0, str(ROOT / "scripts"))
         import pins
 
         machine = platform.machine()
-        found, variables = pins.pins_of(ROOT / "roles/nccl")
-        url = pins.work_out("__nccl_cu13_url", variables, machine)
-        digest = next(pin.recorded for pin in found if str(pin) == f"nccl_cu13_sha256['{machine}']")
+        for role, url, pin in (
+            ("nccl", "__nccl_cu13_url", f"nccl_cu13_sha256['{machine}']"),
+            ("neuron_exporter", "__neuron_exporter_url", "neuron_exporter_sha256['noarch']"),
+        ):
+            found, variables = pins.pins_of(ROOT / "roles" / role)
+            self.wheel(pins.work_out(url, variables, machine), next(one.recorded for one in found if str(one) == pin))
+
+    def wheel(self, url: str, digest: str) -> None:
         cache = self.state / "cache/downloads"
         wheel = cache / url.split("://", 1)[1]
         if wheel.exists():
             return
-        for former in cache.rglob("nvidia_nccl_cu13-*"):
+        name, version, *_, system = wheel.stem.split("-")
+        for former in cache.rglob(f"{name}-*"):
             former.unlink()
-        name, version = wheel.name.split("-")[:2]
         with tempfile.TemporaryDirectory(dir=self.state) as folder:
             wanted = Path(folder) / "requirements.txt"
             wanted.write_text(f"{name}=={version} --hash=sha256:{digest}\n")  # pip refuses any other
             how = ("--quiet", "--no-deps", "--require-hashes", "--only-binary=:all:", "--platform")
-            line = [sys.executable, "-m", "pip", "download", *how, wheel.stem.split("-")[-1]]
+            line = [sys.executable, "-m", "pip", "download", *how, system]
             line += ["--dest", folder, "--requirement", str(wanted)]
             done = subprocess.run(line, stderr=subprocess.PIPE, text=True, check=False)
             if done.returncode:
