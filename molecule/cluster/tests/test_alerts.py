@@ -374,6 +374,13 @@ NOT_HERE = {
     "InsufficientCapacity": "test_aws_events.py plays the cause up to the metric, as the queue is then closed for ten "
     "minutes; tests/rules/aws.yml",
     "NotificationsFail": "of a receiver that is not reached, no message tells; tests/rules/prometheus.yml",
+    **dict.fromkeys(
+        (
+            *("NeuronDeviceLost", "NeuronEccUncorrectable", "NeuronExecutionErrors", "NeuronExecutionTimeouts"),
+            *("NeuronHardwareErrors", "NeuronMemoryFull", "NeuronStalled"),
+        ),
+        "nothing here can fail as a Neuron device does; tests/rules/neuron.yml",
+    ),
 }
 # What other files play, in the sandbox, as well.
 ELSEWHERE = {
