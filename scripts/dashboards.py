@@ -591,6 +591,186 @@ GPU_ROWS = (
 )
 
 
+# The dashboard of Neuron devices
+
+BUSY, IDLEST = "pc_node:neuroncore_utilization:avg{NODES}", "pc_node:neuroncore_utilization:min{NODES}"
+UNEVEN = f"topk(10, avg_over_time({BUSY}{SHOWN}) - avg_over_time({IDLEST}{SHOWN}))"
+SUSPECT = (
+    "topk(10, 1000 * pc_node:neuron_ecc_uncorrected:sum{NODES}"
+    " + max_over_time(pc_node:neuron_memory_utilization:ratio{NODES}[$__range]))"
+)
+
+
+def of_suspect(title: str, name: str, unit: str = "none", limits: Any = (), factor: str = "") -> Column:
+    """A number of the nodes whose Neuron devices need a look."""
+    series = f"max by (pc_node) (pc_node:{name}{{NODES}}) and on (pc_node) {SUSPECT}"
+    return Column(title, f"{factor}({series})" if factor else series, unit, limits)
+
+
+def core_memory(kind: str) -> str:
+    """The memory of each core of the chosen node, of all programs."""
+    return f"sum by (pc_node, neuroncore) (neuroncore_memory_usage_{kind}{{NODE}})"
+
+
+def of_program(title: str, expr: str, unit: str = "none", limits: Any = ()) -> Column:
+    """A number of each program of the chosen node."""
+    return Column(title, f"sum by (runtime_tag) ({expr})", unit, limits)
+
+
+NEURON_ROWS = (
+    numbers(
+        Number("Neuron devices", "sum(pc_node:neuron_devices:count{NODES})"),
+        Number("Programs", "sum(pc_node:neuron_programs:count{NODES}) or vector(0)"),
+        Number("Utilisation", f"100 * avg({BUSY})", "percent"),
+        Number("Memory in use", "sum(pc_node:neuron_memory_used_bytes:sum{NODES})", "bytes"),
+        Number(
+            "Executions",
+            "sum(pc_node:neuron_completed:rate5m{NODES})",
+            "ops",
+            description="Of models, or of the graphs that a training step is made of, that ended well.",
+        ),
+        Number(
+            "Not completed",
+            "sum(pc_node:neuron_not_completed:rate5m{NODES})",
+            "ops",
+            limits=((1e-9, ORANGE),),
+            description="Executions that failed, took too long, or were refused.",
+        ),
+        Number(
+            "Fullest memory",
+            "100 * max(pc_node:neuron_memory_utilization:ratio{NODES})",
+            "percent",
+            FULL,
+            "Of the devices of a node together.",
+        ),
+        Number(
+            "ECC errors",
+            "sum(pc_node:neuron_ecc_uncorrected:sum{NODES})",
+            limits=ALARM,
+            description="Those that could not be corrected. Whether there are some counts, and not how many.",
+        ),
+    ),
+    row(
+        "Work",
+        carpet(
+            "Nodes whose cores are least alike",
+            f"100 * (({BUSY} - {IDLEST}) and {UNEVEN})",
+            "{{pc_node}}",
+            "How far the utilisation of a node's idlest core is below the mean of its cores: the ten nodes where it is "
+            "furthest in the time that is shown.",
+        ),
+        spread(
+            "Utilisation",
+            "pc_node:neuroncore_utilization:avg",
+            description="The share of time in which a core worked. Of a node, the mean of its cores.",
+            least=True,
+            **RATIO,
+        ),
+        spread(
+            "Executions",
+            "pc_node:neuron_completed:rate5m",
+            "ops",
+            "That ended well. Nodes of one job should be alike.",
+            least=True,
+        ),
+        kinds(
+            "Latency",
+            "pc_node:neuron_latency_seconds:%s",
+            {"p50": "p50", "p99": "p99"},
+            "s",
+            "Of an execution, as Neuron's runtime measures it. Of a node, the slowest program.",
+        ),
+        spread(
+            "Memory of the devices",
+            "pc_node:neuron_memory_utilization:ratio",
+            description="Of all devices of a node.",
+            width=12,
+            **RATIO,
+        ),
+        spread(
+            "Memory of the host",
+            "pc_node:neuron_host_memory_used_bytes:sum",
+            "bytes",
+            "What Neuron's programs use of it.",
+            width=12,
+        ),
+    ),
+    row(
+        "Health",
+        kinds(
+            "ECC errors",
+            "pc_node:neuron_ecc_%s:sum",
+            {"corrected": "corrected", "uncorrected": "uncorrected"},
+            "none",
+            "Whether there are some counts, and not how many: the exporter may count one again and again.",
+            over="max",
+            width=12,
+        ),
+        spread(
+            "Not completed",
+            "pc_node:neuron_not_completed:rate5m",
+            "ops",
+            "Executions that failed, took too long, or were refused.",
+            over="max",
+            width=12,
+        ),
+        table(
+            "Nodes that need a look",
+            "pc_node",
+            [
+                NODE_COLUMN,
+                of_suspect("Devices", "neuron_devices:count"),
+                of_suspect("Uncorrected ECC", "neuron_ecc_uncorrected:sum", limits=ALARM),
+                of_suspect("Memory", "neuron_memory_utilization:ratio", "percent", FULL, "100 * "),
+                of_suspect("Not completed", "neuron_not_completed:rate5m", "ops", ((1e-9, ORANGE),)),
+            ],
+            "Ten: first those with ECC errors that could not be corrected, then those whose devices were fullest.",
+        ),
+    ),
+    row(
+        "Each core of one node",
+        carpet(
+            "Utilisation of each core",
+            "100 * max by (pc_node, neuroncore) (neuroncore_utilization_ratio{NODE})",
+            "{{pc_node}} {{neuroncore}}",
+            f"{CHOOSE} The share of time in which the core worked.",
+        ),
+        lines("Weights of each core", {"{{pc_node}} {{neuroncore}}": core_memory("constants")}, "bytes", CHOOSE),
+        lines("Tensors of each core", {"{{pc_node}} {{neuroncore}}": core_memory("tensors")}, "bytes", CHOOSE),
+        lines("Code on each core", {"{{pc_node}} {{neuroncore}}": core_memory("model_code")}, "bytes", CHOOSE),
+        lines(
+            "Scratchpad of each core",
+            {"{{pc_node}} {{neuroncore}}": core_memory("model_shared_scratchpad")},
+            "bytes",
+            CHOOSE,
+            width=12,
+        ),
+        lines(
+            "Memory of the runtime on each core",
+            {"{{pc_node}} {{neuroncore}}": core_memory("runtime_memory")},
+            "bytes",
+            CHOOSE,
+            width=12,
+        ),
+        table(
+            "Programs",
+            "runtime_tag",
+            [
+                Column("Program", label="runtime_tag"),
+                of_program("Completed", 'execution_status_total{NODE, status_type="completed"}'),
+                of_program("Timed out", 'execution_status_total{NODE, status_type="timed_out"}', limits=NOTICE),
+                of_program("Errors", "execution_errors_total{NODE}", limits=NOTICE),
+                of_program(
+                    "Memory", 'neuron_runtime_memory_used_bytes{NODE, memory_location="neuron_device"}', "bytes"
+                ),
+                of_program("CPU", "100 * neuron_runtime_vcpu_usage_ratio{NODE}", "percent"),
+            ],
+            f"{CHOOSE} By NEURON_PROCESS_TAG or the process id. Programs that have ended stay as long as another runs.",
+        ),
+    ),
+)
+
+
 # The dashboard of NVLink
 
 
@@ -1122,6 +1302,13 @@ DASHBOARDS = (
     ),
     dashboard(
         "gpu", "GPUs", "How hard GPUs work, how they are, and what is wrong with them.", ["queue", "node"], GPU_ROWS
+    ),
+    dashboard(
+        "neuron",
+        "Neuron",
+        "How hard the cores of Trainium and Inferentia work, and what is wrong with the devices.",
+        ["queue", "node"],
+        NEURON_ROWS,
     ),
     dashboard(
         "nvlink",

@@ -17,6 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,33 @@ def gpu_counters() -> list[str]:
     return [one["name"] for one in defaults["dcgm_exporter_counters"] if one["type"] != "label"]
 
 
+def trn1(node: str, queue: str) -> Iterator[tuple[str, Labels]]:
+    """The series of Neuron's exporter on a trn1.32xlarge: 16 devices, 32 cores, and a program on each core.
+
+    Each program tells of all cores. Names and labels are those of a scrape of a smaller node with one program.
+    """
+    where = {"pc_cluster": "main", "pc_node": node, "pc_node_type": "compute", "pc_queue": queue, "instance": node}
+    yield "up", {**where, "job": "neuron"}
+    counts = {"neuron_device_index": range(16), "neuroncore": range(32), "runtime_tag": range(100, 132)}
+    seen = set()
+    for name, labels in neuron_series():
+        several = [label for label in counts if label in labels]
+        kind = (name, *(value for label, value in labels.items() if label not in counts))
+        if kind in seen:
+            continue
+        seen.add(kind)
+        for values in product(*(counts[label] for label in several)):
+            more = {label: str(value) for label, value in zip(several, values)}
+            yield name, {**labels, **where, "instance_type": "trn1.32xlarge", **more, "job": "neuron"}
+
+
+@cache
+def neuron_series() -> list[tuple[str, Labels]]:
+    text = (REPOSITORY / "tests/unit/fixtures/neuron/scrape-trn1.2xlarge.txt").read_text()
+    lines = re.findall(r"^(\w+)\{(.*)\} \S+$", text, re.MULTILINE)
+    return [(name, dict(re.findall(r'(\w+)="([^"]*)"', labels))) for name, labels in lines]
+
+
 def slurm(nodes: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Labels]]:
     """What slurm_exporter tells of a cluster."""
     here = {"pc_cluster": "main", "pc_node": "head", "pc_node_type": "head", "job": "slurm", "instance": "head"}
@@ -184,7 +212,9 @@ def of_queues() -> tuple[Store, int]:
     """All series of a cluster with one node in each queue, those that the rules record included; and what they read."""
     store, read = Store(), 0
     nodes = [(f"{queue}-st-p5-1", queue) for queue in QUEUES]
-    for name, labels in (*(one for node in nodes for one in p5(*node)), *slurm(nodes), *decider(nodes)):
+    neuron = [(f"{queue}-st-trn1-1", queue) for queue in QUEUES]
+    compute = (*(one for node in nodes for one in p5(*node)), *(one for node in neuron for one in trn1(*node)))
+    for name, labels in (*compute, *slurm(nodes), *decider(nodes)):
         store.add(name, [labels])
     for rule in rules():
         evaluator = Evaluator(store, points=1)
@@ -204,7 +234,7 @@ def metric(name: str, nodes: int) -> list[Labels]:
     """The series of a metric in a cluster of so many nodes: those of each queue's node, as often as it takes."""
     found = []
     for labels in of_queues()[0].series.get(name, []):
-        of_node = next((label for label in ("pc_node", "node") if "-st-p5-1" in labels.get(label, "")), "")
+        of_node = next((label for label in ("pc_node", "node") if "-st-" in labels.get(label, "")), "")
         for number in range(nodes // len(QUEUES) if of_node else 1):
             more = {of_node: f"{labels[of_node]}{number}"} if of_node else {}
             if number and "UUID" in labels:

@@ -40,13 +40,15 @@ SLURM = re.compile(
     r"|agent_queue_size)"
 )
 
-# Prometheus' own and role prometheus', node_exporter's, dcgm-exporter's, slurm_exporter's, and node_health's.
+# Prometheus' own and role prometheus', node_exporter's, dcgm-exporter's, slurm_exporter's, node_health's,
+# and neuron-monitor's.
 LABELS = {
     *("__name__", "alertstate", "job", "pc_cluster", "pc_node", "pc_node_type", "pc_queue"),
     *("device", "fstype", "mode", "mountpoint", "name", "state", "type"),
     *("UUID", "gpu", "hpc_job", "modelName", "xid"),
     *("account", "node", "partition", "reason", "since", "status", "user", "username"),
     *("class", "finding", "why"),
+    *("memory_location", "neuroncore", "runtime_tag", "status_type"),
 }
 
 
@@ -263,6 +265,7 @@ def test_links_lead_to_dashboards(made: Any) -> None:
 
 def test_names_are_those_of_our_exporters_and_rules(made: Any, bench: Any) -> None:
     known = {*bench.gpu_counters(), *(f"node_amazonefa_{name}" for name in bench.efa_counters()), *bench.recorded()}
+    known |= {name for name, _labels in bench.neuron_series()}
     for title, expr, _legend in queries(made):
         for name in (name for selector in bench.selectors(bench.parsed(expr)) for name in names(selector)):
             found = any(pattern.fullmatch(name) for pattern in (FOREIGN, HEALTH, SLURM))
