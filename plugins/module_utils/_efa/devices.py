@@ -27,7 +27,8 @@ PAUSE = 5.0
 # How many EFA devices an instance type has; ParallelCluster attaches all of them. The source is EC2's own answer to
 # DescribeInstanceTypes (NetworkInfo.EfaInfo.MaximumEfaInterfaces), as moto 5.2 keeps it; instance-profiles.conf of
 # awslabs/awsome-distributed-ai says the same of p4d to p6-b200. Of p6-b300's 17 network cards, the first has no EFA.
-# No source was found for p6e-gb200. Where a type is not here, what is on PCI counts.
+# No source was found for p6e-gb200. Neither inf2 nor trn1.2xlarge has EFA. Where a type is not here, what is on PCI
+# counts.
 DEVICES = {
     "p4d.24xlarge": 4,
     "p4de.24xlarge": 4,
@@ -44,6 +45,7 @@ DEVICES = {
     "g7e.48xlarge": 4,
     "trn1.32xlarge": 8,
     "trn1n.32xlarge": 16,
+    "trn2.3xlarge": 1,
     "trn2.48xlarge": 16,
     "trn2u.48xlarge": 16,
 }

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.neuron import has_neuron
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config import cluster as shared
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config import slurm, versions
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config.cluster import Cluster
@@ -68,6 +69,12 @@ class _Queue:
         self._storage()
         cluster.need(f"{where}.custom_ami", item.get("custom_ami"), "image")
         draft.ask(f"{where}.custom_ami", item.get("custom_ami"), *self.path, "Image", "CustomAmi")
+        neuron = [name for name in self.types if has_neuron(name)]
+        if neuron and not draft.get(*self.path, "Image", "CustomAmi") and not cluster.system.custom_ami:
+            draft.notes.append(
+                f"{where}: ParallelCluster's own image has no driver for the Neuron devices of {', '.join(neuron)}; "
+                "custom_ami names one that has"
+            )
         cluster.iam(where, item, cluster.given.get("policies") or [], *self.path)
         health = item.get("gpu_health_check")
         if health and not all(each.gpus for each in self.instances):

@@ -430,6 +430,22 @@ EVERYBODY = "cluster_config_login_pools[login]: port 22 is open to everybody who
 
 
 @pytest.mark.parametrize(
+    ("queue", "more", "noted"),
+    [
+        ({"instance_type": "trn1.32xlarge"}, {}, "trn1.32xlarge"),
+        ({"instance_types": ["c5.large", "inf2.xlarge"]}, {}, "inf2.xlarge"),
+        ({"instance_type": "trn1.32xlarge", "custom_ami": "ami-0123456789abcdef0"}, {}, ""),
+        ({"instance_type": "trn1.32xlarge"}, {"custom_ami": "ami-0123456789abcdef0"}, ""),
+        ({"instance_type": "p5.48xlarge"}, {}, ""),
+    ],
+)
+def test_neuron_devices_without_a_driver_are_noted(queue: dict[str, Any], more: dict[str, Any], noted: str) -> None:
+    notes = [note for note in rendered(queues=[{"name": "trn", "max": 2, **queue}], **more).notes if "Neuron" in note]
+    start = "cluster_config_queues[trn]: ParallelCluster's own image has no driver for the Neuron devices of "
+    assert [note.split(";")[0] for note in notes] == ([start + noted] if noted else [])
+
+
+@pytest.mark.parametrize(
     ("more", "start"),
     [
         ({"login_pools": [POOL]}, EVERYBODY),
