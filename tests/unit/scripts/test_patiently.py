@@ -14,20 +14,21 @@ from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts/patiently.sh"
 
 
-def patiently(seconds: str, *command: str) -> subprocess.CompletedProcess[str]:
-    line = [str(SCRIPT), "building", *command]
+def patiently(seconds: str, *command: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PATIENCE": seconds}
-    return subprocess.run(line, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([str(SCRIPT), "building", *command], env=environment, text=True, **pipes)
 
 
 def test_a_silent_command_is_seen_to_run_and_its_exit_code_is_kept() -> None:
-    done = patiently("0.1", "sh", "-c", "sleep 2; echo built; exit 3")
-    *told, last = done.stdout.splitlines()
-    assert (done.returncode, last) == (3, "built")
-    assert len(told) > 1
-    assert all(re.fullmatch(r"building: \d+ s", line) for line in told)
+    with patiently("0.1", "sh", "-c", "read go; echo built; exit 3") as process:
+        told = [process.stdout.readline() for _each in range(2)]
+        rest, _errors = process.communicate("go\n", timeout=PATIENCE)
+    assert (process.returncode, rest.splitlines()[-1]) == (3, "built")
+    assert all(re.fullmatch(r"building: \d+ s\n", line) for line in told)
 
 
 def test_a_short_command_says_nothing_and_its_pipe_ends_with_it() -> None:
-    done = patiently("200", "true")  # longer than the test waits
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    with patiently("200", "true") as process:  # longer than the test waits
+        assert process.communicate(timeout=PATIENCE) == ("", "")
+    assert process.returncode == 0
