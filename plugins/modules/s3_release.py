@@ -12,7 +12,8 @@ description:
   - The module runs on the controller with boto3's own credentials, region and endpoint. S3 verifies each upload by its
     sha256.
   - A file with the same bytes is left alone, by S3's checksum and without a download. Other bytes are an error.
-  - Check mode looks into the bucket (C(s3:GetObject), C(s3:ListBucket)).
+  - Check mode looks into the bucket (C(s3:GetObject), C(s3:ListBucket)). Without boto3 or credentials it warns, and
+    takes nothing for uploaded.
   - The policy of the bucket is only read (C(s3:GetBucketPolicy)), and may be denied to the caller.
 options:
   src:
@@ -20,7 +21,7 @@ options:
     type: path
     required: true
   files:
-    description: Files in the order of their upload.
+    description: Files in the order of their upload. Without any, the task only finds out whether S3 can be asked.
     type: list
     elements: dict
     required: true
@@ -48,9 +49,9 @@ extends_documentation_fragment: [pcluster.postboot.attributes, pcluster.postboot
 EXAMPLES = r"""
 - name: Upload the bundle
   pcluster.postboot.s3_release:
-    src: /home/me/postboot-bundles/0.1.0-3f9e2c51ab07
+    src: /home/me/postboot-bundles/1.2.3-3f9e2c51ab07
     files: "{{ bundle.files }}"
-    dest: s3://my-bucket/postboot/0.1.0-3f9e2c51ab07
+    dest: s3://my-bucket/postboot/1.2.3-3f9e2c51ab07
   delegate_to: localhost
 """
 
@@ -124,20 +125,44 @@ def policy_of(client: Any, bucket: str) -> str | None:
         return None
 
 
-def work(module: AnsibleModule) -> dict[str, Any]:
-    """Upload what is not there yet, and return who did so."""
+def session_of(dest: str) -> Any:
+    """Return boto3's session; raise where there is no boto3, or nobody to ask as."""
     if not HAS_BOTO3:
         raise Problem(missing_required_lib("boto3"))
-    config = Config(retries={"mode": "standard", "max_attempts": 5}, connect_timeout=15)
     try:
         session = boto3.session.Session()
-        place = s3_release.parse(module.params["dest"])
+        known = session.get_credentials()
+    except BotoCoreError as error:
+        raise Problem(f"{dest}: {error}") from error
+    if known is None:
+        raise Problem(
+            f"{dest}: no AWS credentials were found, neither in the environment nor in ~/.aws nor of an instance; "
+            "see 'aws configure', or set AWS_PROFILE"
+        )
+    return session
+
+
+def work(module: AnsibleModule) -> dict[str, Any]:
+    """Upload what is not there yet, and return who did so."""
+    dest, files = module.params["dest"], module.params["files"]
+    place = s3_release.parse(dest)
+    try:
+        session = session_of(dest)
+    except Problem as problem:
+        if not module.check_mode:
+            raise
+        module.warn(f"{problem}. What is in S3 already is not looked up, and the account's number is left open.")
+        names = [file["name"] for file in files]
+        nobody = {"account": "", "partition": "aws", "caller": "", "region": "", "bucket_policy": None}
+        return {"changed": bool(names), **nobody, **s3_release.Outcome(names, [])._asdict()}
+    config = Config(retries={"mode": "standard", "max_attempts": 5}, connect_timeout=15)
+    try:
         client = session.client("s3", config=config)
         release = s3_release.Release(client, code_of, check=module.check_mode)
-        outcome = release.upload(module.params["src"], module.params["files"], place)
+        outcome = release.upload(module.params["src"], files, place)
         caller, policy = who(session, config), policy_of(client, place.bucket)
     except (BotoCoreError, ClientError, OSError) as error:
-        raise Problem(f"{module.params['dest']}: {error}") from error
+        raise Problem(f"{dest}: {error}") from error
     _arn, partition, _service, _region, account, *_name = (caller or "arn:aws:sts:::").split(":")
     found = {"account": account, "partition": partition, "caller": caller, "region": session.region_name or ""}
     return {"changed": bool(outcome.uploaded), **found, "bucket_policy": policy, **outcome._asdict()}

@@ -87,3 +87,21 @@ def test_a_place_that_cannot_be_is_refused_before_anything_is_built(place: str, 
         assert not good
     else:
         assert good
+
+
+def test_publish_looks_for_credentials_before_it_builds(
+    ansible: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = json.dumps({"publish_s3": "s3://bucket/a", "ansible_python_interpreter": sys.executable})
+    nobody = {"AWS_EC2_METADATA_DISABLED": "true", "AWS_SHARED_CREDENTIALS_FILE": "/x", "AWS_CONFIG_FILE": "/x"}
+    nobody |= {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    where = ("-i", "localhost,", "pcluster.postboot.publish", "-e", own)
+    done = ansible("playbook", *where, cwd=tmp_path, PWD=str(tmp_path), **nobody)
+    (result,) = re.findall(r"^fatal: \[localhost\]: FAILED! => (.*)$", done.stdout, re.MULTILINE)
+    assert json.loads(result)["msg"].startswith("s3://bucket/a: no AWS credentials were found")
+    assert list(tmp_path.iterdir()) == []
+    done = ansible("playbook", *where, "--check", cwd=tmp_path, PWD=str(tmp_path), **nobody)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no AWS credentials were found" in done.stdout + done.stderr
+    assert "its name, and so its CustomActions, are known once a run without --check" in done.stdout

@@ -114,15 +114,46 @@ def test_no_bucket(run_module: Run, given: dict[str, Any], check: bool) -> None:
     assert failed["msg"] == "there is no bucket nobodys-bucket; needed: aws s3 mb s3://nobodys-bucket"
 
 
-@pytest.mark.usefixtures("s3")
-def test_no_credentials(run_module: Run, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def nobody(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
         monkeypatch.delenv(f"AWS_{name}")
     for name, value in (("SHARED_CREDENTIALS_FILE", "/x"), ("CONFIG_FILE", "/x"), ("EC2_METADATA_DISABLED", "true")):
         monkeypatch.setenv(f"AWS_{name}", value)
-    failed = run_module(s3_release, given)
+
+
+@pytest.mark.usefixtures("nobody")
+@pytest.mark.parametrize("files", [None, []], ids=["files", "none"])
+def test_no_credentials(run_module: Run, given: dict[str, Any], warnings: list[str], files: list[Any] | None) -> None:
+    asked = {**given, "files": given["files"] if files is None else files}
+    failed = run_module(s3_release, asked)
     assert failed["failed"]
-    assert "Unable to locate credentials" in failed["msg"]
+    assert failed["msg"].startswith(f"{given['dest']}: no AWS credentials were found, neither in the environment nor")
+    told = run_module(s3_release, asked, check=True)
+    assert (told["failed"], told["uploaded"]) == (False, [file["name"] for file in asked["files"]])
+    assert (told["account"], told["partition"], told["bucket_policy"]) == ("", "aws", None)
+    (warning,) = warnings
+    assert warning.startswith(failed["msg"])
+
+
+def test_no_boto3(run_module: Run, given: dict[str, Any], warnings: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_release, "HAS_BOTO3", False)
+    failed = run_module(s3_release, {**given, "files": []})["msg"]
+    assert failed.startswith("Failed to import the required Python library (boto3)")
+    assert run_module(s3_release, given, check=True)["uploaded"] == list(FILES)
+    assert len(warnings) == 1
+
+
+@pytest.mark.usefixtures("nobody")
+def test_a_profile_that_is_not_there(run_module: Run, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+    failed = run_module(s3_release, {**given, "files": []})["msg"]
+    assert failed == f"{given['dest']}: The config profile (mine) could not be found"
+
+
+def test_whoever_can_ask_is_told_nothing(run_module: Run, given: dict[str, Any], s3: Any, warnings: list[str]) -> None:
+    told = run_module(s3_release, {**given, "files": []})
+    assert (told["changed"], told["account"], warnings, keys(s3)) == (False, "123456789012", [], [])
 
 
 def test_a_changed_file_is_not_taken(run_module: Run, given: dict[str, Any], s3: Any) -> None:
