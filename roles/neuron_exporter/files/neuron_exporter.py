@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import os
 import runpy
 import subprocess
 import sys
 import threading
+from typing import Any
 
 
 def say(line: str) -> None:
@@ -41,10 +43,8 @@ def main() -> None:
             sys.exit(f"{path} is not there; needed is aws-neuronx-tools, which role neuron installs")
     if options.client:
         sys.path.insert(0, options.client)
-    import prometheus_client
-
-    start = functools.partial(prometheus_client.start_http_server, addr=host.strip("[]") or "0.0.0.0")
-    prometheus_client.start_http_server = start
+    client: Any = importlib.import_module("prometheus_client")
+    client.start_http_server = functools.partial(client.start_http_server, addr=host.strip("[]") or "0.0.0.0")
     process = subprocess.Popen([monitor], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
     sys.stdin = process.stdout
     threading.Thread(target=end_with, args=(process,), daemon=True).start()

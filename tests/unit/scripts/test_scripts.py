@@ -118,7 +118,7 @@ def test_roles_that_keep_the_contracts_are_let_be(copy: Path, capsys: pytest.Cap
         ("tasks/install.yml", "  register:", "  ignore_errors: true\n  register:", "ignores errors"),
         ("meta/component.yml", "title:", "titel:", "missing required arguments: title"),
         ("meta/component.yml", "where: all", "where: head", "has job node, and the role leaves no target with that"),
-        ("meta/component.yml", "where: all", "where: some", "where must be one of: all, gpu, head"),
+        ("meta/component.yml", "where: all", "where: some", "where must be one of: all, gpu, neuron, head"),
         ("meta/component.yml", "- name: node_exporter\n", "- name: node-exporter\n", "node-exporter is named nowhere"),
         (
             "meta/component.yml",
