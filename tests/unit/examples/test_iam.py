@@ -227,7 +227,7 @@ def test_every_call_of_the_ssm_connection_is_allowed() -> None:
     allowed, called = actions("push-ssm"), set()
     for name in ("s3clientmanager", "filetransfermanager", "sessionmanager"):
         called |= set(methods(Path(next(iter(amazon.__path__))) / f"plugins/plugin_utils/ssm/{name}.py"))
-    assert {"start_session", "terminate_session", "head_bucket", "upload_fileobj"} <= called
+    assert {"start_session", "terminate_session", "upload_fileobj"} <= called  # by each version of amazon.aws
     for method in called:
         choices = operations()[method]
         assert any(set(needed(each)) <= allowed for each in choices), f"{method} needs one of {sorted(choices)}"
