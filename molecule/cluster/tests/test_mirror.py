@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -15,8 +16,8 @@ NODE = "cpu-st-c5-1"
 
 
 @pytest.fixture(scope="module")
-def filled(on: On, play: Play) -> Iterator[None]:
-    """The head node fills /fsx/mirror and an S3 prefix; afterwards both go."""
+def filled(on: On, play: Play) -> Iterator[Callable[[], str]]:
+    """The head node fills /fsx/mirror and an S3 prefix, again when asked; afterwards both go."""
     on("head").check_output("aws s3 mb s3://sandbox-mirror")
     given = variables(
         mirror_hosts="head",
@@ -27,10 +28,14 @@ def filled(on: On, play: Play) -> Iterator[None]:
         # NCCL is as large as all else together, a hundred times.
         mirror_components=["enroot", "pyxis", "efa", "node_exporter", "prometheus"],
     )
-    ok(play(*given, "--become", name="mirror"))
-    again = play(*given, "--become", name="mirror")
-    assert "changed=0" in again.stdout, again.stdout[-3000:]
-    yield
+
+    def fill() -> str:
+        return ok(play(*given, "--become", name="mirror")).stdout
+
+    fill()
+    again = fill()
+    assert "changed=0" in again, again[-3000:]
+    yield fill
     on("head").check_output("rm -rf /fsx/mirror && aws s3 rb --force s3://sandbox-mirror")
 
 
@@ -45,6 +50,21 @@ def test_what_vouches_for_the_efa_installer_comes_along(on: On) -> None:
     """Without a hash of its own: nodes verify the signature by the key's fingerprint."""
     found = on("head").check_output("find /fsx/mirror -name 'aws-efa-installer*' -printf '%f\\n'").split("\n")
     assert sorted(name.rpartition(".")[2] for name in found) == ["gz", "key", "sig"], found
+
+
+def test_a_signature_of_the_same_size_is_renewed_in_s3_and_nothing_else_is(on: On, filled: Callable[[], str]) -> None:
+    head, bucket = on("head"), "s3://sandbox-mirror/pins"
+    (old,) = [
+        row for row in head.check_output(f"aws s3 ls --recursive {bucket}").split("\n") if row.endswith(".gz.sig")
+    ]
+    size, key = old.split()[2:]
+    head.check_output(f"head -c {size} /dev/zero | aws s3 cp - s3://sandbox-mirror/{key}")
+    before = set(head.check_output(f"aws s3 ls --recursive {bucket}").split("\n"))
+    time.sleep(1)  # of which the list has whole ones
+    assert "changed=1" in filled()
+    new = set(head.check_output(f"aws s3 ls --recursive {bucket}").split("\n"))
+    assert [row.split()[3] for row in new - before] == [key]
+    head.check_output(f"aws s3 cp s3://sandbox-mirror/{key} - | cmp - /fsx/mirror/{key.removeprefix('pins/')}")
 
 
 @pytest.mark.parametrize("mirror", [pytest.param("/fsx/mirror", marks=pytest.mark.long), "s3://sandbox-mirror/pins"])
