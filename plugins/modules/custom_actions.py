@@ -83,7 +83,7 @@ EXAMPLES = r"""
 - name: Show what the cluster's configuration needs
   pcluster.postboot.custom_actions:
     base: s3://my-bucket/postboot
-    id: 0.1.0-3f9e2c51ab07
+    id: 1.3.0-3f9e2c51ab07
     sha256: "{{ bundle.sha256 }}"
     config: my-cluster.yaml
     budget: 900

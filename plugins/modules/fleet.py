@@ -64,7 +64,7 @@ extends_documentation_fragment:
 EXAMPLES = r"""
 - name: Run the bundle on every node
   pcluster.postboot.fleet:
-    bundle: s3://my-bucket/postboot/0.2.0-3f9e2c51ab07
+    bundle: s3://my-bucket/postboot/1.4.2-3f9e2c51ab07
     sha256: 3f9e2c51ab070d2ab5f1a1d9c0a0a2e5c0f7b1f2d3c4b5a69788796a5b4c3d2e
     concurrency: 20%
   run_once: true

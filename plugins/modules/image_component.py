@@ -57,7 +57,7 @@ EXAMPLES = r"""
     dest: /home/me/image-component.yaml
     script: "{{ role_path }}/../bake/files/bake.sh"
     base: s3://my-bucket/postboot
-    id: 0.1.0-3f9e2c51ab07
+    id: 1.3.0-3f9e2c51ab07
     sha256: "{{ bundle.sha256 }}"
     account: "123456789012"
     region: us-east-2

@@ -49,9 +49,9 @@ extends_documentation_fragment: [pcluster.postboot.attributes, pcluster.postboot
 EXAMPLES = r"""
 - name: Upload the bundle
   pcluster.postboot.s3_release:
-    src: /home/me/postboot-bundles/1.2.3-3f9e2c51ab07
+    src: /home/me/postboot-bundles/1.3.0-3f9e2c51ab07
     files: "{{ bundle.files }}"
-    dest: s3://my-bucket/postboot/1.2.3-3f9e2c51ab07
+    dest: s3://my-bucket/postboot/1.3.0-3f9e2c51ab07
   delegate_to: localhost
 """
 

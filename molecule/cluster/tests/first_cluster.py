@@ -43,7 +43,7 @@ REPLACED = {
 # Values that differ between accounts, by the page's file: the page's words, and what is printed before.
 OF_THE_ACCOUNT = {
     "infrastructure.yml": (),
-    "my-cluster.yml": (f"s3://{BUCKET}/postboot/0.1.0-3f9e2c51ab07", "<fleet_sha256>"),
+    "my-cluster.yml": ("<fleet_bundle>", "<fleet_sha256>"),
     "inventory/my.pcluster.yml": (REGION, "my-cluster", "ssm\nbucket: my-ansible-bucket"),
 }
 
