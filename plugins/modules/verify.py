@@ -12,8 +12,9 @@ description:
   - Runs on the head node. Submits small jobs with C(srun), as an ordinary user, to every partition that has a node that
     is up.
   - V(nodes) asks each node what the last run of site left there, and whether exporters and EFA answer; V(containers)
-    starts containers, by Pyxis and by Docker; V(nccl) measures NCCL, and compares it with published figures; V(health)
-    looks for broken hardware on idle nodes, which takes minutes.
+    starts containers, by Pyxis and by Docker; V(nccl) measures NCCL, and compares it with published figures;
+    V(neuron) counts the devices of Trainium and Inferentia, and measures a collective among them; V(health) looks for
+    broken hardware on idle nodes, which takes minutes.
   - A failed check does not fail the task. Nothing is changed but O(output), the log beside it, and O(results_dir).
     Check mode submits and writes nothing.
   - With C(async) and C(poll=0) the action waits for the end, and tells from time to time what is being done.
@@ -26,8 +27,8 @@ options:
     description: Stages to run.
     type: list
     elements: str
-    choices: [nodes, containers, nccl, health]
-    default: [nodes, containers, nccl]
+    choices: [nodes, containers, nccl, neuron, health]
+    default: [nodes, containers, nccl, neuron]
   partitions:
     description: Partitions to check. The default is all.
     type: list
@@ -35,7 +36,8 @@ options:
     default: []
   nodes:
     description: Number of nodes of each partition, and of each kind where only some have GPUs, on which containers
-      start, and which O(power_up) boots; V(0) is all. V(nodes) and V(nccl) in O(stages) take all that are up.
+      start, and which O(power_up) boots; V(0) is all. V(nodes), V(nccl) and V(neuron) in O(stages) take all
+      that are up.
     type: int
     default: 2
   power_up:
@@ -47,8 +49,8 @@ options:
     type: int
     default: 10
   wait:
-    description: Seconds that a job may wait for busy nodes. The check is then skipped; V(nodes) and V(nccl) in
-      O(stages) go on with idle nodes.
+    description: Seconds that a job may wait for busy nodes. The check is then skipped; V(nodes), V(nccl)
+      and V(neuron) in O(stages) go on with idle nodes.
     type: int
     default: 120
   limit:

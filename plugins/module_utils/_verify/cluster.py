@@ -276,12 +276,12 @@ class Context:
         return parse_nodes(self.slurm("scontrol", "-a", "-o", "show", "nodes"))
 
     def selected(
-        self, name: str, every: bool = False, gpus: bool = False
+        self, name: str, every: bool = False, only: Callable[[Node], bool] = lambda node: True
     ) -> Iterator[tuple[str, list[Node], Check | None]]:
         """Yield every partition with the nodes to look at; where there is none, with what to tell in place of `name`.
 
-        `every` is all that are up, once where partitions share them; `gpus` only nodes that have some. Otherwise it is
-        as many as are asked for, of those with GPUs and of those without, and nodes with GPUs come first.
+        `every` is all that are up, once where partitions share them; `only` chooses some. Otherwise it is as many as
+        are asked for, of those with GPUs and of those without, and nodes with GPUs come first.
         """
         nodes = self.nodes()
         known = list(dict.fromkeys(name for node in nodes for name in node.partitions))
@@ -290,7 +290,7 @@ class Context:
             raise Problem(f"verify_partitions: found {', '.join(wrong)}; needed: some of {', '.join(known) or 'none'}")
         first: dict[frozenset[str], str] = {}
         for partition in self.options.partitions or sorted(known):
-            own = [node for node in nodes if partition in node.partitions and (node.gpus or not gpus)]
+            own = [node for node in nodes if partition in node.partitions and only(node)]
             own.sort(key=lambda node: not node.gpus)
             if not own:
                 continue

@@ -139,7 +139,7 @@ def run(context: Context) -> Iterator[Check]:
     """Yield what becomes of each check; the runs themselves are added to context.runs and context.pairs."""
     done: set[frozenset[str]] = set()
     none = True
-    for name, nodes, skipped in context.selected("nccl", every=True, gpus=True):
+    for name, nodes, skipped in context.selected("nccl", every=True, only=lambda node: bool(node.gpus)):
         none = False
         if skipped:
             yield skipped
@@ -321,7 +321,7 @@ class _Stage:
         lines += [f"export {name}={shlex.quote(value)}" for name, value in options.variables.items()]
         lines.append(_MPI_INTERFACES)
         # Where one process dies the others would wait for it until the time is over.
-        more = ["--label", f"--mpi={options.mpi}", "--kill-on-bad-exit=1", *_cpus(nodes, tasks)]
+        more = ["--label", f"--mpi={options.mpi}", "--kill-on-bad-exit=1", *whole_nodes(nodes, tasks)]
         if image:
             # Images that bring an Open MPI of their own say where it is, and would have ours load its parts.
             lines.append("unset OPAL_PREFIX")
@@ -562,7 +562,7 @@ def _rounds(nodes: Sequence[Node]) -> Iterator[list[tuple[Node, Node]]]:
         ring = [ring[0], ring[-1], *ring[1:-1]]
 
 
-def _cpus(nodes: Sequence[Node], tasks: int) -> list[str]:
+def whole_nodes(nodes: Sequence[Node], tasks: int) -> list[str]:
     """Return how srun shares all CPUs of a node among the processes; with --exclusive alone each would get one."""
     cpus = min(node.cpus for node in nodes)
     if not cpus:

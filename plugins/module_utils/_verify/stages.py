@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
-from ansible_collections.pcluster.postboot.plugins.module_utils._verify import containers, health, nccl, nodes
+from ansible_collections.pcluster.postboot.plugins.module_utils._verify import containers, health, nccl, neuron, nodes
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify.cluster import Context, TimeOver
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify.report import Check, report, write
 
@@ -18,10 +18,11 @@ STAGES: dict[str, Callable[[Context], Iterator[Check]]] = {
     "nodes": nodes.run,
     "containers": containers.run,
     "nccl": nccl.run,
+    "neuron": neuron.run,
     "health": health.run,
 }
 # Those that nobody has to ask for: health takes minutes on each node.
-USUAL = ("nodes", "containers", "nccl")
+USUAL = ("nodes", "containers", "nccl", "neuron")
 # How many seconds of results a run may lose that is killed.
 _SAVED_EVERY = 60
 

@@ -12,7 +12,7 @@ neuron_package() {  # name version
 description='a stand-in'
 stage_nothing aws-neuronx-dkms && neuron_package aws-neuronx-dkms "$neuron_driver"
 stage && mkdir -p "$work/stage/opt/aws/neuron/bin"
-for neuron_name in neuron-ls neuron-monitor neuron-monitor-prometheus.py; do
+for neuron_name in neuron-ls neuron-monitor neuron-monitor-prometheus.py nccom-test; do
   neuron_source=${neuron_name%.py}
   install -m 0755 "/standins/neuron/${neuron_source//-/_}.py" "$work/stage/opt/aws/neuron/bin/$neuron_name"
 done
