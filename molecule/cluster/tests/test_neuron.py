@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from testinfra.host import Host
 
-from .conftest import command
+from .alerts import often
+from .conftest import command, playbook
 from .helpers import On, Play, as_user, exposure, image_of_busybox, joined, ok, process, until, variables
+from .test_dashboards import FILES, every_query_has_data, has_data
 from .test_prometheus import ask
 
 pytestmark = pytest.mark.long
@@ -43,7 +45,10 @@ RUNTIME = {
                 "incorrect_input": 0,
                 "failed_to_queue": 0,
             },
-            "latency_stats": {"total_latency": {"p50": 0.01100008, "p100": 0.01100013}, "device_latency": None},
+            "latency_stats": {
+                "total_latency": {"p50": 0.01100008, "p99": 0.01100012, "p100": 0.01100013},
+                "device_latency": None,
+            },
             "error": "",
         },
         "memory_used": {
@@ -158,6 +163,26 @@ def test_metrics_of_devices_and_of_what_uses_them(converged: Host, on: On) -> No
     finally:
         converged.check_output(f"rm -r {path}")
     until(lambda: "neuroncore_utilization_ratio{" not in scrape(on("head")), 20, "the cores to be idle")
+
+
+def test_every_query_of_its_dashboard_has_data(converged: Host, on: On) -> None:
+    (path,) = (path for path in FILES if path.stem == "neuron")
+    said = "/run/sandbox-neuron"
+    converged.check_output(f"mkdir -p {said} && echo %s > {said}/runtimes.json", json.dumps([RUNTIME]))
+    try:
+        with often(on("head")):
+            # Two scrapes of what is counted, which a rate needs, and the rules that follow them.
+            until(lambda: has_data(f'pc_node:neuron_completed:rate5m{{pc_node="{NODE}"}} > 0'), 240, "executions")
+            every_query_has_data(on, path, "", NODE)
+    finally:
+        converged.check_output(f"rm -r {said}")
+
+
+def test_verify_counts_its_devices_and_measures(converged: Host, on: On) -> None:
+    more = variables(verify_stages=["neuron"], verify_partitions=["trn"])
+    done = playbook("--limit", "head", *more, name="verify")
+    assert "16 devices with 32 cores on trn-dy-trn1-1" in ok(done).stdout
+    assert "32 cores: 102.4 GB/s at 1 GiB; nobody has published what to expect" in done.stdout
 
 
 def test_the_service_is_confined_and_ends_with_the_monitor(converged: Host) -> None:
