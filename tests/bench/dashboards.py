@@ -17,7 +17,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -135,23 +134,22 @@ def gpu_counters() -> list[str]:
 
 
 def trn1(node: str, queue: str) -> Iterator[tuple[str, Labels]]:
-    """The series of Neuron's exporter on a trn1.32xlarge: 16 devices, 32 cores, and a program on each core.
+    """The series of Neuron's exporter on a trn1.32xlarge: 16 devices, 32 cores, and a program that holds all of them.
 
-    Each program tells of all cores. Names and labels are those of a scrape of a smaller node with one program.
+    Names and labels are those of a scrape of a smaller node.
     """
     where = {"pc_cluster": "main", "pc_node": node, "pc_node_type": "compute", "pc_queue": queue, "instance": node}
     yield "up", {**where, "job": "neuron"}
-    counts = {"neuron_device_index": range(16), "neuroncore": range(32), "runtime_tag": range(100, 132)}
+    counts = {"neuron_device_index": range(16), "neuroncore": range(32)}
     seen = set()
     for name, labels in neuron_series():
-        several = [label for label in counts if label in labels]
-        kind = (name, *(value for label, value in labels.items() if label not in counts))
-        if kind in seen:
-            continue
-        seen.add(kind)
-        for values in product(*(counts[label] for label in several)):
-            more = {label: str(value) for label, value in zip(several, values)}
-            yield name, {**labels, **where, "instance_type": "trn1.32xlarge", **more, "job": "neuron"}
+        several = next((label for label in counts if label in labels), "")
+        kind = (name, *(value for label, value in labels.items() if label != several))
+        if kind not in seen:
+            seen.add(kind)
+            for number in counts.get(several, range(1)):
+                more = {several: str(number)} if several else {}
+                yield name, {**labels, **where, "instance_type": "trn1.32xlarge", **more, "job": "neuron"}
 
 
 @cache
@@ -208,13 +206,17 @@ def rules() -> list[dict[str, Any]]:
 
 
 @cache
-def of_queues() -> tuple[Store, int]:
-    """All series of a cluster with one node in each queue, those that the rules record included; and what they read."""
+def of_queues(neuron: bool = True) -> tuple[Store, int]:
+    """All series of a cluster with a p5 in each queue, and a trn1 besides, those that the rules record included.
+
+    The second is how many series the rules read.
+    """
     store, read = Store(), 0
     nodes = [(f"{queue}-st-p5-1", queue) for queue in QUEUES]
-    neuron = [(f"{queue}-st-trn1-1", queue) for queue in QUEUES]
-    compute = (*(one for node in nodes for one in p5(*node)), *(one for node in neuron for one in trn1(*node)))
-    for name, labels in (*compute, *slurm(nodes), *decider(nodes)):
+    series = [one for node in nodes for one in p5(*node)]
+    if neuron:
+        series += [one for queue in QUEUES for one in trn1(f"{queue}-st-trn1-1", queue)]
+    for name, labels in (*series, *slurm(nodes), *decider(nodes)):
         store.add(name, [labels])
     for rule in rules():
         evaluator = Evaluator(store, points=1)
@@ -327,7 +329,7 @@ def measure() -> list[Figure]:
             sent[name] += len(Evaluator(cluster(1000, query), 1).run(query)) * points
     for name, values in sent.most_common(1):
         found.append(Figure(f"values that a refresh of {name} takes with 1,000 nodes, 3 h", values))
-    store, read = of_queues()
+    store, read = of_queues(neuron=False)
     names = recorded()
     series = {name: len(found) for name, found in store.series.items()}
     of_nodes = [
