@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: node_facts
-short_description: Tell what an AWS ParallelCluster node is
+short_description: Tell what a node of AWS ParallelCluster or SageMaker HyperPod is
 version_added: 0.1.0
 description:
   - Reads, in one task, who a node is in its cluster, what hardware it has, which file systems it should have and has,
@@ -54,9 +54,9 @@ EXAMPLES = r"""
 - name: Read what the node is
   pcluster.postboot.node_facts:
 
-- name: Stop where there is no ParallelCluster
+- name: Stop where there is no cluster
   ansible.builtin.assert:
-    that: ansible_facts['pcluster']['is_parallelcluster']
+    that: ansible_facts['pcluster']['platform'] is not none
     fail_msg: "{{ ansible_facts['pcluster']['reason'] }}"
 
 - name: Read a node whose Slurm is elsewhere, and whose GPUs shall be left alone
@@ -85,28 +85,38 @@ ansible_facts:
             without it.
           type: bool
           returned: always
+        platform:
+          description: >-
+            V(parallelcluster), or V(hyperpod) for SageMaker HyperPod with Slurm, on a node whose type is known; C(null)
+            on any other machine, such as the monitoring instance. A node of HyperPod has
+            C(/opt/ml/config/resource_config.json), and finds itself in it by its address (C(CustomerIpAddress)).
+          type: str
+          returned: always
+          version_added: 0.2.0
         reason:
           description: >-
-            One line on why RV(ansible_facts.pcluster.is_parallelcluster) is false; C(null) when it is true.
+            One line on why RV(ansible_facts.pcluster.platform) is C(null); C(null) where it is known.
           type: str
           returned: always
         node_type:
           description: >-
             V(head), V(login) or V(compute), from C(cfn_node_type) (HeadNode, LoginNode, ComputeFleet) of cfnconfig,
-            else C(node_type) of C(dna.json). V(monitoring) on a machine outside of the clusters where
+            else C(node_type) of C(dna.json). On HyperPod from the file
+            C(/etc/pcluster-postboot/hyperpod.json), which C(publish) writes (Controller, Login, Compute), else from
+            C(controller_group) and C(login_group) of C(/opt/ml/config/provisioning_parameters.json). V(monitoring) on a machine outside of the clusters where
             C(/etc/pcluster-postboot/node.json) has C(node_type) V(monitoring).
           type: str
           returned: always
         cluster:
           description: >-
-            Name of the cluster, from C(stack_name) of cfnconfig, else of C(dna.json). On the monitoring instance
+            Name of the cluster, from C(stack_name) of cfnconfig, else of C(dna.json); C(ClusterName) on HyperPod. On the monitoring instance
             C(name) of C(node.json), V(monitoring) without one.
           type: str
           returned: always
         region:
           description: >-
-            AWS region, from C(cfn_region) of cfnconfig, else C(dna.json), else C(slurm_node_spec.json). On the
-            monitoring instance C(region) of C(node.json).
+            AWS region, from C(cfn_region) of cfnconfig, else C(dna.json), else C(slurm_node_spec.json); that of
+            C(ClusterArn) on HyperPod. On the monitoring instance C(region) of C(node.json).
           type: str
           returned: always
         vpc:
@@ -126,33 +136,40 @@ ansible_facts:
         node_name:
           description: >-
             On a compute node its name in Slurm, from C(slurm_nodename) or C(slurm_node_spec.json) in
-            C(/etc/parallelcluster/slurm_plugin); elsewhere the short host name.
+            C(/etc/parallelcluster/slurm_plugin); elsewhere the short host name. On HyperPod C(ip-) and the address.
           type: str
           returned: always
         queue:
           description: >-
             Queue of a compute node, from C(cfn_scheduler_queue_name) of cfnconfig, else C(dna.json), else
-            C(slurm_node_spec.json).
+            C(slurm_node_spec.json). On HyperPod its instance group.
           type: str
           returned: always
         compute_resource:
           description: Compute resource of a compute node, from C(slurm_node_spec.json), else C(dna.json).
           type: str
           returned: always
+        instance_group:
+          description: Instance group of a node of HyperPod.
+          type: str
+          returned: always
+          version_added: 0.2.0
         head_node_ip:
           description: >-
             Private address of the head node, from C(cfn_head_node_private_ip) of cfnconfig, else
-            C(head_node_private_ip) of C(dna.json). Usually C(null) on the head node itself.
+            C(head_node_private_ip) of C(dna.json); C(PrimaryControllerIp) on HyperPod. Usually C(null) on the head node itself.
           type: str
           returned: always
         instance_id:
           description: >-
-            EC2 instance, from C(slurm_node_spec.json), else the DMI board asset tag, else
+            EC2 instance, from C(slurm_node_spec.json) or HyperPod's C(resource_config.json), else the DMI board asset tag, else
             C(/var/lib/cloud/data/instance-id).
           type: str
           returned: always
         instance_type:
-          description: EC2 instance type, from C(slurm_node_spec.json), else the DMI product name.
+          description: >-
+            EC2 instance type, from C(slurm_node_spec.json) or HyperPod's C(resource_config.json) (without its C(ml.)),
+            else the DMI product name.
           type: str
           returned: always
         os:
@@ -208,13 +225,13 @@ ansible_facts:
         scratch:
           description: >-
             Folder on local scratch storage: the first of C(cfn_ephemeral_dir), C(ephemeral_dir) of C(dna.json),
-            C(/opt/dlami/nvme), C(/scratch) and C(/local_scratch) which is the mount of a local file system.
+            C(/opt/dlami/nvme), C(/opt/sagemaker) on HyperPod, C(/scratch) and C(/local_scratch) which is the mount of a local file system.
           type: str
           returned: always
         mounts:
           description: >-
             C(wanted) is what C(dna.json) promises (its fsx, efs, ebs and raid keys, and on compute and login nodes
-            C(/home) and C(/opt/slurm)), each with C(path), C(type) (V(lustre), V(nfs), V(efs), V(ebs)) and C(source).
+            C(/home) and C(/opt/slurm)), or on HyperPod C(hyperpod.json) or the parameters, each with C(path), C(type) (V(lustre), V(nfs), V(efs), V(ebs)) and C(source).
             C(found) lists those, and all other network file systems, in C(/proc/self/mounts), each with C(path),
             C(type), C(source) and C(options). C(missing) lists the paths that are wanted and not mounted, or do not
             answer; the stand-in of an automount is not a mount.
@@ -226,6 +243,22 @@ ansible_facts:
             C(head_node_imds_secured) of C(dna.json).
           type: bool
           returned: always
+        exporter_ports:
+          description: >-
+            On HyperPod those of the ports 9100, 9109, 9341 and 9400 that exporters of others serve: those which
+            HyperPod's collector scrapes (C(/etc/otel/config.yaml)), and those on which something listens
+            (C(/proc/net/tcp)), without those of this collection's own exporters.
+          type: list
+          elements: int
+          returned: always
+          version_added: 0.2.0
+        gpu_jobs_dir:
+          description: >-
+            Folder in which the platform itself notes the jobs of each GPU, by a prolog of the AMI: HyperPod's
+            V(/run/slurm/dcgm-job-mapping), where C(700_dcgm_job_map_register.sh) is there.
+          type: str
+          returned: always
+          version_added: 0.2.0
         components:
           description: >-
             Version of each component: C(null) where it is absent, V(unknown) where it is there and does not tell.
@@ -250,6 +283,7 @@ ansible_facts:
           returned: always
       sample:
         is_parallelcluster: true
+        platform: parallelcluster
         reason: null
         node_type: compute
         cluster: alpha
@@ -260,6 +294,7 @@ ansible_facts:
         node_name: gpu-st-p5-1
         queue: gpu
         compute_resource: p5
+        instance_group: null
         head_node_ip: 10.0.0.10
         instance_id: i-0123456789abcdef0
         instance_type: p5.48xlarge
@@ -278,6 +313,8 @@ ansible_facts:
           found: [{path: /fsx, type: lustre, source: "10.0.1.20@tcp:/abcdefgh", options: "rw,noatime,flock,user_xattr"}]
           missing: []
         imds_secured: true
+        exporter_ports: []
+        gpu_jobs_dir: null
         components: {docker: null, enroot: 4.2.1, pyxis: unknown, efa: 1.51.0}
         image_build: false
         container: false

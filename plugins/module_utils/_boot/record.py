@@ -33,7 +33,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import parallelcluster
 
 _ROOT = os.environ.get("PCLUSTER_POSTBOOT_ROOT", "")
 DIRECTORY = "/opt/slurm/pcluster-postboot/boots"
@@ -66,7 +66,7 @@ def who() -> Record:
             return stream.readline().strip()
         return ""
 
-    name = line(facts.NODENAME) or socket.gethostname().split(".")[0]
+    name = line(parallelcluster.NODENAME) or socket.gethostname().split(".")[0]
     return {"node": name, "instance": line("/var/lib/cloud/data/instance-id")}
 
 

@@ -1,6 +1,6 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a ParallelCluster node is. Everything that asks reads it here; nothing else parses the cluster's files."""
+"""What a node of a cluster is. Everything that asks reads it here; nothing else parses the cluster's files."""
 
 from __future__ import annotations
 
@@ -10,85 +10,34 @@ import mmap
 import os
 import re
 import select
-import shlex
 import signal
 import socket
 import time
 from typing import Any
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
-from ansible_collections.pcluster.postboot.plugins.module_utils._node import hardware, monitoring, software, storage
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import (
+    hardware,
+    monitoring,
+    parallelcluster,
+    platforms,
+    software,
+    storage,
+)
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import (
+    node_type,
+    truth,
+)
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import (
+    os_user as os_user,
+)
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.parallelcluster import parse_cfnconfig
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.tree import Tree
 
-CFNCONFIG = "/etc/parallelcluster/cfnconfig"
-DNA = "/etc/chef/dna.json"
-NODE_SPEC = "/etc/parallelcluster/slurm_plugin/slurm_node_spec.json"
-NODENAME = "/etc/parallelcluster/slurm_plugin/slurm_nodename"
-BOOTSTRAPPED = "/opt/parallelcluster/.bootstrapped"
-
-_NODE_TYPES = {
-    "head": ("headnode", "head", "head_node", "master", "masterserver"),
-    "login": ("loginnode", "login", "login_node", "loginnodes"),
-    "compute": ("computefleet", "compute", "computenode", "compute_node"),
-    monitoring.MONITORING: (monitoring.MONITORING,),
-}
 _FAMILIES = {
     "debian": ("debian", "ubuntu"),
     "redhat": ("rhel", "fedora", "centos", "amzn", "rocky", "almalinux", "ol"),
 }
-
-
-def node_type(spelling: str) -> str:
-    """Return head, login, compute or monitoring for any spelling: cfnconfig's, the EC2 tag's, the API's or our own."""
-    for kind, spellings in _NODE_TYPES.items():
-        if str(spelling).strip().lower() in spellings:
-            return kind
-    raise ValueError(f"node type {spelling!r} is unknown: expected HeadNode, LoginNode, ComputeFleet or Compute")
-
-
-def os_user(os_name: str | None) -> str | None:
-    """Return the default user of an operating system in ParallelCluster's spelling, such as ubuntu2404."""
-    name = re.sub(r"[\d.]+$", "", (os_name or "").strip().lower())
-    return {
-        "ubuntu": "ubuntu",
-        "alinux": "ec2-user",
-        "rhel": "ec2-user",
-        "rocky": "rocky",
-        "centos": "centos",
-        "debian": "admin",
-    }.get(name)
-
-
-def parse_cfnconfig(text: str) -> dict[str, str | list[str]]:
-    """Return the assignments of a shell-style file. Values may be bare or quoted, arrays become lists; nothing is run.
-
-    A line that is no assignment is passed over, and of a value whose quotes do not match what is between them is taken.
-    """
-    values: dict[str, str | list[str]] = {}
-    for line in text.splitlines():
-        match = re.match(r"\s*(?:export\s+)?([A-Za-z_]\w*)=(.*)$", line, re.ASCII)
-        if not match:
-            continue
-        key, raw = match[1], match[2].strip()
-        array = re.match(r"\((.*)\)\s*(?:#.*)?$", raw)
-        values[key] = _shell_words(array[1]) if array else " ".join(_shell_words(raw))
-    return values
-
-
-def _shell_words(raw: str) -> list[str]:
-    lexer = shlex.shlex(raw, posix=True, punctuation_chars=False)
-    lexer.whitespace_split = True
-    lexer.commenters = ""
-    try:
-        found = []
-        for word in lexer:
-            # In a shell a comment starts at a word's beginning only, so a#b stays whole.
-            if word.startswith("#"):
-                break
-            found.append(word)
-        return found
-    except ValueError:
-        return [raw.strip("'\"")]
 
 
 def parse_os_release(text: str) -> dict[str, str | None]:
@@ -127,6 +76,7 @@ def empty_facts() -> dict[str, Any]:
     """Return the facts of a node of which nothing is known; its keys are all the facts there are."""
     return {
         "is_parallelcluster": False,
+        "platform": None,
         "reason": None,
         "node_type": None,
         "cluster": None,
@@ -137,6 +87,7 @@ def empty_facts() -> dict[str, Any]:
         "node_name": None,
         "queue": None,
         "compute_resource": None,
+        "instance_group": None,
         "head_node_ip": None,
         "instance_id": None,
         "instance_type": None,
@@ -152,6 +103,8 @@ def empty_facts() -> dict[str, Any]:
         "scratch": None,
         "mounts": {"wanted": [], "found": [], "missing": []},
         "imds_secured": None,
+        "exporter_ports": [],
+        "gpu_jobs_dir": None,
         "components": dict.fromkeys(software.COMPONENTS),
         "image_build": False,
         "container": False,
@@ -159,86 +112,17 @@ def empty_facts() -> dict[str, Any]:
     }
 
 
-def _text(value: Any) -> str | None:
-    """Return a value as a string; None for what ParallelCluster writes where it has nothing."""
-    if not isinstance(value, (str, int, float)) or isinstance(value, bool):
-        return None
-    text = str(value).strip()
-    return None if text.upper() in ("", "NONE", "NULL") else text
-
-
-def _truth(value: Any) -> bool | None:
-    if isinstance(value, bool):
-        return value
-    return {"true": True, "false": False}.get(str(value).strip().lower())
-
-
-def _identity(tree: Tree, facts: dict[str, Any]) -> dict[str, Any]:
-    """Fill in who the node is, and return the `cluster` object of dna.json."""
-    text = tree.read(CFNCONFIG)
-    config: dict[str, Any] = parse_cfnconfig(text) if text else {}
-    inside = text is not None or tree.exists(CFNCONFIG)
-    if text is not None and not config:
-        tree.problem(f"{CFNCONFIG} holds no assignment (name=value)")
-    dna = tree.mapping(DNA, required=inside) or {}
-    cluster = dna.get("cluster", {})
-    if not isinstance(cluster, dict) or (dna and not cluster):
-        tree.problem(f"{DNA} has no object 'cluster'")
-        cluster = {}
-    spec = tree.mapping(NODE_SPEC) or {}
-    inner = spec.get("compute")
-    compute: dict[str, Any] = inner if isinstance(inner, dict) else {}
-
-    spelling = _text(config.get("cfn_node_type")) or _text(cluster.get("node_type"))
-    if spelling:
-        try:
-            facts["node_type"] = node_type(spelling)
-        except ValueError as error:
-            tree.problem(f"{CFNCONFIG}: {error}")
-            facts["reason"] = f"{CFNCONFIG}: {error}"
-    elif inside:
-        tree.problem(f"{CFNCONFIG} has no cfn_node_type")
-        facts["reason"] = f"{CFNCONFIG} is there but names no cfn_node_type, and neither does {DNA}"
-    else:
-        facts["reason"] = f"{CFNCONFIG} is not there: this is no ParallelCluster node"
-    if spelling and not inside:
-        tree.problem(f"{CFNCONFIG} is missing; {DNA} is used instead")
-    facts["is_parallelcluster"] = facts["node_type"] is not None
-
-    def first(*candidates: Any) -> str | None:
-        return next((text for text in map(_text, candidates) if text), None)
-
-    facts["cluster"] = first(config.get("stack_name"), cluster.get("cluster_name"), cluster.get("stack_name"))
-    facts["region"] = first(config.get("cfn_region"), cluster.get("region"), spec.get("region"))
-    facts["scheduler"] = first(config.get("cfn_scheduler"), cluster.get("scheduler"))
-    facts["cluster_user"] = first(
-        config.get("cfn_cluster_user"), cluster.get("cluster_user"), os_user(facts["os"]["name"]) if inside else None
-    )
-    facts["head_node_ip"] = first(config.get("cfn_head_node_private_ip"), cluster.get("head_node_private_ip"))
-    if facts["node_type"] == "compute":
-        facts["queue"] = first(
-            config.get("cfn_scheduler_queue_name"), cluster.get("scheduler_queue_name"), compute.get("queue-name")
-        )
-        facts["compute_resource"] = first(
-            compute.get("compute-resource"), cluster.get("scheduler_compute_resource_name")
-        )
-        facts["node_name"] = first(tree.line(NODENAME), compute.get("name"))
-    facts["imds_secured"] = _truth(cluster.get("head_node_imds_secured"))
-    facts["_ephemeral"] = [_text(config.get("cfn_ephemeral_dir")), _text(cluster.get("ephemeral_dir"))]
-    facts["instance_type"] = first(compute.get("instance-type"))
-    _machine(tree, facts, first(spec.get("instance_id"), compute.get("instance-id")))
-    return cluster
-
-
-def _machine(tree: Tree, facts: dict[str, Any], instance_id: str | None) -> None:
-    """Fill in the instance and the host name."""
+def _machine(tree: Tree, facts: dict[str, Any]) -> None:
+    """Fill in the instance and the host name, where the platform's files do not tell them."""
     dmi = "/sys/class/dmi/id"
     asset = tree.line(f"{dmi}/board_asset_tag") or ""
     cloud = tree.line("/var/lib/cloud/data/instance-id") or ""
-    for candidate in (instance_id, asset, cloud):
+    for candidate in (facts.pop("instance_id"), asset, cloud):
         if candidate and re.fullmatch(r"i-[0-9a-f]{8,17}", candidate):
             facts["instance_id"] = candidate
             break
+    else:
+        facts["instance_id"] = None
     if not facts["instance_type"] and tree.line(f"{dmi}/sys_vendor") == "Amazon EC2":
         facts["instance_type"] = tree.line(f"{dmi}/product_name")
     if not facts["node_name"]:
@@ -266,19 +150,19 @@ def read_node(
     text = tree.read("/etc/os-release", required=True)
     if text:
         facts["os"] = parse_os_release(text)
-    cluster = _identity(tree, facts)
-    facts.update(monitoring.identity(tree, facts["is_parallelcluster"]))
+    identity = platforms.identify(tree, facts["os"]["name"])
+    facts.update(identity.facts)
+    _machine(tree, facts)
+    if facts["node_type"]:
+        facts["platform"] = identity.platform
+        facts["is_parallelcluster"] = identity.platform == parallelcluster.PLATFORM
+    facts.update(monitoring.identity(tree, facts["platform"] is not None))
     facts["architecture"] = hardware.architecture(tree)
     facts["go_architecture"] = hardware.GO_ARCHITECTURES.get(facts["architecture"] or "")
     # Mounts come before anything that may lie on one: a dead one is known, and left alone, from here on.
-    wanted = storage.wanted_mounts(cluster, facts["node_type"], facts["head_node_ip"])
-    facts["mounts"] = storage.read_mounts(tree, wanted)
-    facts["scratch"] = storage.scratch(tree, facts.pop("_ephemeral"))
-    marker = tree.line(BOOTSTRAPPED)
-    match = re.search(r"(\d+\.\d+\.\d+\S*)$", marker or "")
-    facts["version"] = match[1] if match else None
-    if marker and not match:
-        tree.problem(f"{BOOTSTRAPPED} says {marker[:60]!r}: expected aws-parallelcluster-cookbook-<version>")
+    facts["mounts"] = storage.read_mounts(tree, identity.mounts)
+    facts["scratch"] = storage.scratch(tree, identity.scratch)
+    facts["version"] = parallelcluster.version(tree)
     over_slurm = (overrides or {}).get("slurm")
     prefix = over_slurm.get("prefix") if isinstance(over_slurm, dict) else None
     prefix = str(prefix or "/opt/slurm")
@@ -303,7 +187,9 @@ def merge(facts: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
         facts.update(monitoring.overridden(facts))
     if "architecture" in overrides and "go_architecture" not in overrides:
         facts["go_architecture"] = hardware.GO_ARCHITECTURES.get(facts["architecture"])
-    if facts["is_parallelcluster"]:
+    if facts["is_parallelcluster"] and not facts["platform"]:
+        facts["platform"] = parallelcluster.PLATFORM
+    if facts["platform"]:
         facts["reason"] = None
     return facts
 
@@ -329,10 +215,10 @@ def _as_expected(name: str, expected: Any, value: Any) -> Any:
     if name == "imds_secured":
         expected = False
     if isinstance(expected, bool):
-        truth = value if isinstance(value, bool) else {"yes": True, "no": False}.get(str(value).lower(), _truth(value))
-        if truth is None:
+        said = value if isinstance(value, bool) else {"yes": True, "no": False}.get(str(value).lower(), truth(value))
+        if said is None:
             raise ValueError(f"overrides: {name} must be true or false, found {value!r}")
-        return truth
+        return said
     if isinstance(expected, int):
         if isinstance(value, bool) or not re.fullmatch(r"\d+", str(value)):
             raise ValueError(f"overrides: {name} must be a whole number, found {value!r}")

@@ -7,10 +7,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import MONITORING as MONITORING
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.tree import Tree
 
 IDENTITY = "/etc/pcluster-postboot/node.json"
-MONITORING = "monitoring"
 NAME = MONITORING  # what stands where a node has the name of its cluster
 _KEYS = {
     "node_type": MONITORING,
@@ -46,7 +46,7 @@ def identity(tree: Tree, in_cluster: bool) -> dict[str, Any]:
 
 def overridden(facts: dict[str, Any]) -> dict[str, Any]:
     """Return what follows where a variable says of a machine without that file that it is the monitoring instance."""
-    if facts["node_type"] != MONITORING or facts["is_parallelcluster"]:
+    if facts["node_type"] != MONITORING or facts["platform"] is not None:
         return {}
     reason = "common_node_overrides makes it the monitoring instance, which is in no cluster"
     return {"cluster": facts["cluster"] or NAME, "reason": reason}

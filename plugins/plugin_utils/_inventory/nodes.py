@@ -13,6 +13,7 @@ import yaml
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts as node_facts
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import hyperpod, parallelcluster
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.monitoring import MONITORING
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.neuron import has_neuron
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import one_line, some
@@ -177,21 +178,24 @@ def local_node(root: str, told: Callable[[str], None] | None = None) -> Node:
     """
     tree = node_facts.Tree(root)
     facts = node_facts.read_node(root, run=lambda argv: None, tree=tree)
-    if not facts["is_parallelcluster"]:
+    if not facts["platform"]:
         raise Problem(
             f"source: node was asked for under {root}, but {facts['reason']}; "
             "use 'source: ec2' away from a cluster's nodes"
         )
     if not facts["cluster"]:
-        raise Problem(
-            f"{node_facts.CFNCONFIG} under {root} names no cluster (stack_name), and neither does {node_facts.DNA}"
-        )
-    compute = _inner(tree.mapping(node_facts.NODE_SPEC), "compute")
+        said = {
+            parallelcluster.PLATFORM: f"{parallelcluster.CFNCONFIG} under {root} names no cluster (stack_name), and "
+            f"neither does {parallelcluster.DNA}",
+            hyperpod.PLATFORM: f"{hyperpod.RESOURCES} under {root} names no cluster (ClusterName)",
+        }
+        raise Problem(said[facts["platform"]])
+    compute = _inner(tree.mapping(parallelcluster.NODE_SPEC), "compute")
     found = {
         "os": facts["os"]["name"],
         "state": "running",
         "zone": compute.get("availability-zone") or _inner(tree.mapping(CLOUD_INIT), "v1").get("availability_zone"),
-        "pool": _inner(tree.mapping(node_facts.DNA), "cluster").get("pool_name")
+        "pool": _inner(tree.mapping(parallelcluster.DNA), "cluster").get("pool_name")
         if facts["node_type"] == "login"
         else None,
         "slurm_node": facts["node_name"] if facts["node_type"] == "compute" else None,
@@ -201,7 +205,11 @@ def local_node(root: str, told: Callable[[str], None] | None = None) -> Node:
     node["efa"] = facts["efa"]["count"] > 0 or facts["efa"]["pci_count"] > 0
     node["gpu"] = facts["gpus"]["count"] > 0
     node["neuron"] = facts["neuron"]["devices"] > 0
-    if told:
+    if facts["platform"] == hyperpod.PLATFORM:
+        node["platform"] = hyperpod.PLATFORM
+        if facts["node_type"] == "login":
+            node["pool"] = facts["instance_group"]
+    elif told:
         node["tags"] = {**_own_tags(node), **_tags_of_cluster(tree, node, told)}
     return node
 

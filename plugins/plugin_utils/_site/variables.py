@@ -249,9 +249,10 @@ def why_stopped(node: Mapping[str, Any], require_cluster: bool) -> str:
     if not node:
         return "the node is unknown: pcluster.postboot.node_facts must run first"
     monitoring = node.get("node_type") == MONITORING
-    if monitoring and node.get("is_parallelcluster"):
+    inside = node.get("platform") or node.get("is_parallelcluster")
+    if monitoring and inside:
         return f"common_node_overrides makes a node of cluster {node.get('cluster')} the monitoring instance"
-    if require_cluster and not monitoring and not node.get("is_parallelcluster"):
+    if require_cluster and not monitoring and not inside:
         return f"not a ParallelCluster node, nothing was done: {node.get('reason') or 'no reason given'}"
     system = node.get("os") or {}
     if system.get("family") not in ("debian", "redhat"):

@@ -33,7 +33,8 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._boot import rec
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock as host_lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import report as host_report
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import run as host_run
-from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts, platforms
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.tree import Tree
 from ansible_collections.pcluster.postboot.plugins.module_utils._packages import holds
 
 _ROOT = os.environ.get("PCLUSTER_POSTBOOT_ROOT", "")
@@ -325,9 +326,7 @@ def _manager() -> holds.AptHolds | holds.DnfHolds:
 
 def node_type() -> str:
     """Return head, login or compute; empty where nothing tells."""
-    with contextlib.suppress(OSError, ValueError), open(_ROOT + facts.CFNCONFIG, encoding="utf-8") as stream:
-        return facts.node_type(str(facts.parse_cfnconfig(stream.read()).get("cfn_node_type") or ""))
-    return ""
+    return platforms.identify(Tree(_ROOT or "/")).facts.get("node_type") or ""
 
 
 def program(*line: str, seconds: float = 30) -> tuple[int, str]:

@@ -181,6 +181,34 @@ def test_local_compute_node(node_tree: Callable[[str], Path]) -> None:
     }
 
 
+def test_local_nodes_of_hyperpod(node_tree: Callable[[str], Path]) -> None:
+    root = node_tree("hyperpod-compute")
+    node = nodes.local_node(str(root), [].append)
+    assert node == {
+        "platform": "hyperpod",
+        "cluster": "my-hyperpod-cluster",
+        "node_type": "compute",
+        "queue": "gpu-workers",
+        "slurm_node": "ip-10-1-4-190",
+        "instance_id": "i-0aaaaaaaaaaaaaaa1",
+        "instance_type": "p4d.24xlarge",
+        "state": "running",
+        "region": "us-east-1",
+        "os": "alinux2023",
+        "scheduler": "slurm",
+        "architecture": "x86_64",
+        "efa": False,
+        "gpu": True,
+    }
+    (root / "proc/net/fib_trie").write_text("Main:\n  |-- 10.1.18.53\n     /32 host LOCAL\n")
+    login = nodes.local_node(str(root))
+    assert (login["node_type"], login["pool"], login.get("queue")) == ("login", "login", None)
+    file = root / "opt/ml/config/resource_config.json"
+    file.write_text(file.read_text().replace('"ClusterConfig"', '"Clusterconfig"'))
+    with pytest.raises(Problem, match=r"resource_config.json under \S+ names no cluster \(ClusterName\)"):
+        nodes.local_node(str(root))
+
+
 def test_local_head_and_login_nodes(node_tree: Callable[[str], Path]) -> None:
     head = nodes.local_node(str(node_tree("head-alinux2023")))
     assert (head["node_type"], head["os"], head["gpu"]) == ("head", "alinux2023", False)
