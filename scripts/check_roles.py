@@ -43,6 +43,20 @@ _COMPONENT: dict[str, Any] = {
             **{key: {"type": "str"} for key in ("metrics", "job", "address", "option", "port", "alert", "template")},
         },
     },
+    "platforms": {
+        "type": "dict",
+        "options": {
+            platform: {
+                "type": "dict",
+                "options": {
+                    "why": {"type": "str", "required": True},
+                    "runs": {"type": "bool"},
+                    "refuses": {"type": "dict"},
+                },
+            }
+            for platform in ("hyperpod",)
+        },
+    },
     "needs": {
         "type": "list",
         "elements": "dict",
@@ -260,7 +274,13 @@ def component_problems(role: Path) -> list[str]:
         folders = ("defaults", "handlers", "tasks", "templates", "vars")
         files = sorted(path for folder in folders for path in (role / folder).rglob("*") if path.is_file())
         text = "\n".join([*(path.name for path in files), *(path.read_text(encoding="utf-8") for path in files)])
-        problems = [problem for unit in component.units for problem in _unit_problems(role, component, unit, text)]
+        problems = [
+            f"platforms: {name} is no variable of the role"
+            for elsewhere in component.platforms.values()
+            for name in elsewhere.refuses
+            if name not in component.defaults
+        ]
+        problems += [problem for unit in component.units for problem in _unit_problems(role, component, unit, text)]
     return [f"roles/{role.name}/meta/component.yml: {' '.join(problem.split())}" for problem in problems]
 
 

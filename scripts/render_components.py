@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from plugins.plugin_utils._site.components import Component, Unit, read
+from plugins.plugin_utils._site.components import Component, Elsewhere, Unit, read
 
 BEGIN, END = "begin components: written by scripts/render_role_docs.py", "end components"
 
@@ -66,6 +66,15 @@ def metrics(components: Sequence[Component]) -> str:
     return f"\n{text}\n"
 
 
+def platforms(components: Sequence[Component]) -> str:
+    """Return the table of what each component is on HyperPod."""
+    text = _row("component", "ParallelCluster", "HyperPod", "what differs there, and why") + "|---|---|---|---|\n"
+    for each in components:
+        there = each.platforms.get("hyperpod", Elsewhere())
+        text += _row(f"`{each.name}`", "yes", "yes" if there.runs else "no", there.why)
+    return f"\n{text}\n"
+
+
 def _tuple(words: Sequence[str]) -> str:
     return f"({', '.join(json.dumps(word) for word in words)}{',' if len(words) == 1 else ''})"
 
@@ -97,6 +106,7 @@ def units(components: Sequence[Component]) -> str:
 PLACES: dict[str, Callable[[Sequence[Component]], str]] = {
     "README.md": overview,
     "docs/pull.md": classes,
+    "docs/hyperpod.md": platforms,
     "docs/observability.md": metrics,
     "plugins/module_utils/_node/software.py": software,
     "roles/prometheus/files/rules/node.yml": units,

@@ -101,16 +101,16 @@ ansible_facts:
         node_type:
           description: >-
             V(head), V(login) or V(compute), from C(cfn_node_type) (HeadNode, LoginNode, ComputeFleet) of cfnconfig,
-            else C(node_type) of C(dna.json). On HyperPod from the file
-            C(/etc/pcluster-postboot/hyperpod.json), which C(publish) writes (Controller, Login, Compute), else from
-            C(controller_group) and C(login_group) of C(/opt/ml/config/provisioning_parameters.json). V(monitoring) on a machine outside of the clusters where
+            else C(node_type) of C(dna.json). On HyperPod from the file C(/etc/pcluster-postboot/hyperpod.json), which
+            C(publish) writes (Controller, Login, Compute), else from C(controller_group) and C(login_group) of
+            C(/opt/ml/config/provisioning_parameters.json). V(monitoring) on a machine outside of the clusters where
             C(/etc/pcluster-postboot/node.json) has C(node_type) V(monitoring).
           type: str
           returned: always
         cluster:
           description: >-
-            Name of the cluster, from C(stack_name) of cfnconfig, else of C(dna.json); C(ClusterName) on HyperPod. On the monitoring instance
-            C(name) of C(node.json), V(monitoring) without one.
+            Name of the cluster, from C(stack_name) of cfnconfig, else of C(dna.json); C(ClusterName) on HyperPod. On
+            the monitoring instance C(name) of C(node.json), V(monitoring) without one.
           type: str
           returned: always
         region:
@@ -157,13 +157,14 @@ ansible_facts:
         head_node_ip:
           description: >-
             Private address of the head node, from C(cfn_head_node_private_ip) of cfnconfig, else
-            C(head_node_private_ip) of C(dna.json); C(PrimaryControllerIp) on HyperPod. Usually C(null) on the head node itself.
+            C(head_node_private_ip) of C(dna.json); C(PrimaryControllerIp) on HyperPod. Usually C(null) on the head node
+            itself.
           type: str
           returned: always
         instance_id:
           description: >-
-            EC2 instance, from C(slurm_node_spec.json) or HyperPod's C(resource_config.json), else the DMI board asset tag, else
-            C(/var/lib/cloud/data/instance-id).
+            EC2 instance, from C(slurm_node_spec.json) or HyperPod's C(resource_config.json), else the DMI board asset
+            tag, else C(/var/lib/cloud/data/instance-id).
           type: str
           returned: always
         instance_type:
@@ -225,16 +226,17 @@ ansible_facts:
         scratch:
           description: >-
             Folder on local scratch storage: the first of C(cfn_ephemeral_dir), C(ephemeral_dir) of C(dna.json),
-            C(/opt/dlami/nvme), C(/opt/sagemaker) on HyperPod, C(/scratch) and C(/local_scratch) which is the mount of a local file system.
+            C(/opt/dlami/nvme), C(/opt/sagemaker) on HyperPod, C(/scratch) and C(/local_scratch) which is the mount of a
+            local file system.
           type: str
           returned: always
         mounts:
           description: >-
             C(wanted) is what C(dna.json) promises (its fsx, efs, ebs and raid keys, and on compute and login nodes
-            C(/home) and C(/opt/slurm)), or on HyperPod C(hyperpod.json) or the parameters, each with C(path), C(type) (V(lustre), V(nfs), V(efs), V(ebs)) and C(source).
-            C(found) lists those, and all other network file systems, in C(/proc/self/mounts), each with C(path),
-            C(type), C(source) and C(options). C(missing) lists the paths that are wanted and not mounted, or do not
-            answer; the stand-in of an automount is not a mount.
+            C(/home) and C(/opt/slurm)), or on HyperPod C(hyperpod.json) or the parameters, each with C(path), C(type)
+            (V(lustre), V(nfs), V(efs), V(ebs)) and C(source). C(found) lists those, and all other network file systems,
+            in C(/proc/self/mounts), each with C(path), C(type), C(source) and C(options). C(missing) lists the paths
+            that are wanted and not mounted, or do not answer; the stand-in of an automount is not a mount.
           type: dict
           returned: always
         imds_secured:

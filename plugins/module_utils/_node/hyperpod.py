@@ -36,8 +36,11 @@ EXPORTERS = {
     9341: ("slurm_exporter", "/usr/local/bin/slurm_exporter"),
     9400: ("nvidia-dcgm-exporter", "/etc/dcgm-exporter/pcluster-postboot.csv"),
 }
-PROLOG = "/opt/slurm/etc/prolog.d/700_dcgm_job_map_register.sh"
-GPU_JOBS = "/run/slurm/dcgm-job-mapping"
+# Where the AMI's prolog and the one of lifecycle scripts note the jobs of each GPU.
+GPU_JOBS = {
+    "/opt/slurm/etc/prolog.d/700_dcgm_job_map_register.sh": "/run/slurm/dcgm-job-mapping",
+    "/opt/slurm/etc/scripts/prolog.sh": "/run/slurm/dcgm_job_mapping",
+}
 _UNITS = "/etc/systemd/system"
 _LISTENS = "0A"
 
@@ -58,7 +61,7 @@ def identity(tree: Tree, os_name: str | None) -> Identity:
         "scheduler": "slurm",
         "cluster_user": os_user(os_name),
         "exporter_ports": exporter_ports(tree),
-        "gpu_jobs_dir": GPU_JOBS if tree.exists(PROLOG) else None,
+        "gpu_jobs_dir": _gpu_jobs_dir(tree),
     }
     group, instance = _found(tree, config)
     name = first(group.get("Name"))
@@ -87,6 +90,11 @@ def exporter_ports(tree: Tree) -> list[int]:
         for port, (unit, mark) in EXPORTERS.items()
         if port in scraped | listening and not (unit and mark in (tree.read(f"{_UNITS}/{unit}.service") or ""))
     ]
+
+
+def _gpu_jobs_dir(tree: Tree) -> str | None:
+    """Return where a prolog that is not ours notes which job has which GPU."""
+    return next((folder for prolog, folder in GPU_JOBS.items() if tree.exists(prolog)), None)
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -58,6 +58,15 @@ class Need:
 
 
 @dataclass(frozen=True)
+class Elsewhere:
+    """What a component is on a platform other than ParallelCluster."""
+
+    why: str = ""  # what differs there, and for which reason
+    runs: bool = True
+    refuses: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # values of the role's variables
+
+
+@dataclass(frozen=True)
 class Component:
     """What is known of a component outside its role."""
 
@@ -68,6 +77,7 @@ class Component:
     programs: Sequence[str] = ()  # the same, of files
     units: Sequence[Unit] = ()
     needs: Sequence[Need] = ()
+    platforms: Mapping[str, Elsewhere] = field(default_factory=dict)  # where it is not what it is on ParallelCluster
     essential: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict)  # the role's
 
@@ -99,8 +109,11 @@ def component(role: Path) -> Component:
     defaults, found = load(role / "defaults/main.yml"), dict(load(role / "meta/component.yml"))
     units = tuple(Unit(**unit) for unit in found.pop("units", ()))
     needs = tuple(Need(**need) for need in found.pop("needs", ()))
+    platforms = {name: Elsewhere(**what) for name, what in found.pop("platforms", {}).items()}
     essential = defaults.get(f"{role.name}_essential") is True
-    return Component(role.name, **found, units=units, needs=needs, essential=essential, defaults=defaults)
+    return Component(
+        role.name, **found, units=units, needs=needs, platforms=platforms, essential=essential, defaults=defaults
+    )
 
 
 def services(components: Iterable[Component]) -> list[str]:

@@ -30,9 +30,16 @@ def read_roles(names: Iterable[str] | None = None) -> dict[str, Role]:
         specs = _read(name, "meta/argument_specs.yml").get("argument_specs")
         if isinstance(specs, Mapping):
             options = (specs.get("main") or {}).get("options") or {}
-            nodes = _read(name, "meta/component.yml").get("nodes") or {}
+            described = _described(name)
             variables = _read(name, "defaults/main.yml"), _read(name, "vars/main.yml")
-            roles[name] = Role(name, options, *variables, outside=MONITORING in nodes)
+            roles[name] = Role(
+                name,
+                options,
+                *variables,
+                outside=MONITORING in described.nodes,
+                platforms=described.platforms,
+                addresses=[unit.address for unit in described.units if unit.option],
+            )
     return roles
 
 
@@ -44,6 +51,13 @@ def typed(role: str, variables: Mapping[str, Any]) -> dict[str, Any]:
     if result.error_messages:
         raise Problem("; ".join(" ".join(message.split()) for message in result.error_messages))
     return dict(result.validated_parameters)
+
+
+def _described(role: str) -> components.Component:
+    try:
+        return components.component(ROLES / role)
+    except (OSError, TypeError, ValueError, yaml.YAMLError):  # a role that is no component, or cannot be read
+        return components.Component(role)
 
 
 def _read(role: str, file: str) -> Mapping[str, Any]:

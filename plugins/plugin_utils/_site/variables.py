@@ -15,6 +15,7 @@ from typing import Any
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import deprecations, supported
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.components import Elsewhere
 
 # Read when this file is imported, which happens before Ansible forks: once a run, and not once for each host.
 DEPRECATED = deprecations.read()
@@ -48,6 +49,8 @@ class Role:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     internals: Mapping[str, Any] = field(default_factory=dict)
     outside: bool = False  # the monitoring instance may have it, which is in no cluster
+    platforms: Mapping[str, Elsewhere] = field(default_factory=dict)  # those on which it is not as usual
+    addresses: Sequence[str] = ()  # the variables with the addresses of its exporters
 
     def pins(self) -> list[str]:
         return [name for name in self.options if name.endswith("_sha256")]
@@ -339,6 +342,15 @@ class Checker:
         if not plan.run:
             plan.reason = unwanted_because(self._raw_of(switch), role.name, node)
             return plan
+        elsewhere = role.platforms.get(str(node.get("platform")), Elsewhere())
+        plan.reason = self._left_to_platform(role, elsewhere, node)
+        if plan.reason:
+            plan.run = False
+            return plan
+        for name, values in elsewhere.refuses.items():
+            if self._try(name, None) in values:
+                told = f"{name} is {self._try(name, None)}, and this is a node of {node.get('platform')}"
+                self.errors.append(f"{told}: {elsewhere.why}; needed: another value there")
         self._check_values(role.name, leave_out=(switch,))
         if len(self.errors) > before:
             return plan
@@ -357,6 +369,14 @@ class Checker:
         if self._waits(role.name, plan):
             plan.run, plan.deferred, plan.reason = False, True, DEFERRED
         return plan
+
+    def _left_to_platform(self, role: Role, elsewhere: Elsewhere, node: Mapping[str, Any]) -> str:
+        """Say why a component is not for a platform, or whose exporter is there already; empty where it is for it."""
+        if not elsewhere.runs:
+            return f"not on {node.get('platform')}: {elsewhere.why}"
+        ports = [int(str(self._try(name, "")).rpartition(":")[2] or 0) for name in role.addresses]
+        taken = [str(port) for port in ports if port in (node.get("exporter_ports") or ())]
+        return f"an exporter of {node.get('platform')} itself serves port {', '.join(taken)}" if taken else ""
 
     def _refuse_outside(self, role: Role, switch: str, plan: Plan) -> None:
         """Leave a component out of the monitoring instance, and refuse it where a variable asks for it there."""

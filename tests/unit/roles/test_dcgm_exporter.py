@@ -363,3 +363,14 @@ def test_the_units(variables: Variables, method: str) -> None:
     else:
         assert "CapabilityBoundingSet=\n" in text
         assert "SYS_ADMIN" not in text
+
+
+@pytest.mark.parametrize(("noted", "jobs"), [("/run/slurm/dcgm-job-mapping", True), (None, False)])
+def test_on_hyperpod_jobs_are_those_that_its_own_prolog_notes(work_out: Variables, noted: Any, jobs: bool) -> None:
+    facts = {"platform": "hyperpod", "gpu_jobs_dir": noted, "gpus": {"count": 8}, "node_type": "compute"}
+    value = work_out("common dcgm_exporter", facts)
+    assert value("dcgm_exporter_enabled") is True
+    mapping = [word for word in value("__dcgm_exporter_arguments") if word.startswith("--hpc-job-mapping-dir")]
+    assert mapping == ([f"--hpc-job-mapping-dir={noted}"] if jobs else [])
+    head = {**facts, "gpus": {"count": 0}, "node_type": "head"}
+    assert work_out("common dcgm_exporter", head)("dcgm_exporter_enabled") is False

@@ -423,3 +423,14 @@ def test_slurmctld_counts_the_nodes_of_which_the_exporter_tells(repo: Path) -> N
         count = counted(statuses[partition])
         assert values == {name: count[name] for name in values}, partition
         assert len(values) == 9
+
+
+def test_hyperpods_own_exporters_are_scraped(work_out: Variables) -> None:
+    def jobs(ports: list[int]) -> list[tuple[Any, ...]]:
+        facts = {"platform": "hyperpod", "exporter_ports": ports}
+        found = work_out("slurm_exporter prometheus", facts)("prometheus_jobs")
+        return [(job["name"], job["port"], job.get("node_types")) for job in found]
+
+    ours = [("node", 9100, None), ("dcgm", 9400, None)]
+    assert jobs([]) == ours
+    assert jobs([9100, 9341]) == [*ours, ("slurm", 9341, ["head"]), ("efa", 9109, ["compute"])]

@@ -288,6 +288,44 @@ def test_the_monitoring_instance_is_no_node_of_a_cluster() -> None:
     assert v.why_stopped(nothing, True) == "not a ParallelCluster node, nothing was done: no file"
 
 
+HYPERPOD = {**NODE, "is_parallelcluster": False, "platform": "hyperpod", "exporter_ports": [9100, 9341]}
+
+
+def _on_hyperpod(name: str, **values: Any) -> tuple[list[str], v.Plan]:
+    one = read_roles()[name]
+    found = {**one.defaults, f"{name}_enabled": True, f"{name}_essential": False, **values}
+    checker = v.Checker({name: one}, found, found.__getitem__, found.__getitem__)
+    return checker.errors, checker.run([name], HYPERPOD, bool)[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("pyxis", "not on hyperpod: the AMI or the lifecycle scripts bring Pyxis on each node"),
+        ("node_exporter", "an exporter of hyperpod itself serves port 9100"),
+        ("slurm_exporter", "an exporter of hyperpod itself serves port 9341"),
+    ],
+)
+def test_what_hyperpod_has_of_its_own_is_left_to_it(name: str, reason: str) -> None:
+    errors, plan = _on_hyperpod(name)
+    assert (errors, plan.run) == ([], False)
+    assert plan.reason.startswith(reason)
+
+
+def test_an_exporter_elsewhere_runs_beside_those_of_hyperpod() -> None:
+    assert _on_hyperpod("slurm_exporter", slurm_exporter_listen_address="127.0.0.1:9342")[1].run
+
+
+def test_hyperpod_alone_replaces_nodes_there() -> None:
+    assert _on_hyperpod("node_health")[0] == []
+    (line,) = _on_hyperpod("node_health", node_health_action="drain")[0]
+    assert line.startswith("node_health_action is drain, and this is a node of hyperpod: HyperPod's health monitoring")
+
+
+def test_a_node_of_hyperpod_is_one_of_a_cluster() -> None:
+    assert v.why_stopped(HYPERPOD, require_cluster=True) == ""
+
+
 def test_defaults_that_nobody_has_touched_are_not_worked_out() -> None:
     asked: list[str] = []
     values = {"nccl_enabled": True, "nccl_essential": False, "nccl_port": "{{ 1 + 1 }}", "nccl_version": "{{ mine }}"}
