@@ -5,12 +5,14 @@
 #   OnNodeConfigured:
 #     {Script: s3://.../bootstrap.sh, Args: [--bundle, s3://.../pcluster-postboot.tar.gz, --sha256, ...]}
 #
+# On SageMaker HyperPod the hook that `publish` writes runs it (roles/publish/files/on_init_complete.sh).
+#
 # --bundle URL     the bundle, at s3://, https://, http:// or a path of this node. `publish` prints it, and the next
 # --sha256 HEX     what it has to be
 # --mode MODE      auto: by what the node is; gpu: and a compute node has to have a GPU; cpu: as if it had none; none,
 #                  or empty: nothing is done
 # --budget SECONDS how long all of it may take (default: what is left of the time that ParallelCluster gives this node,
-#                  less a margin)
+#                  less a margin; on HyperPod, which documents no such time, an hour)
 # --python PATH    with which Ansible is to run (default: the newest of the system's own that fits, then
 #                  ParallelCluster's)
 # --defer yes|no   whether what can wait runs after the boot, by pcluster-postboot.service (default: yes)
@@ -130,6 +132,8 @@ cfnconfig() { # NAME: what ParallelCluster has noted of this node
   if [ -r "$file" ]; then sed -n "s/^cfn_$1=[\"']*\([A-Za-z0-9-]*\).*/\1/p" "$file"; fi
 }
 
+hyperpod=$root/opt/ml/config/resource_config.json # HyperPod has written it before any hook
+
 launched_ago() { # how many seconds ago EC2 launched this instance, or nothing where nobody tells
   local imds=http://169.254.169.254/latest ask token told
   ask=(curl --fail --silent --noproxy '*' --connect-timeout 1 --max-time 2)
@@ -143,6 +147,10 @@ launched_ago() { # how many seconds ago EC2 launched this instance, or nothing w
 # this script.
 time_left() {
   local kind key=ComputeNodeBootstrapTimeout config=shared timeout='' up since margin=180
+  if [ -e "$hyperpod" ]; then
+    echo 3600
+    return
+  fi
   kind=$(cfnconfig node_type)
   if [ "$kind" = HeadNode ]; then key=HeadNodeBootstrapTimeout; fi
   if [ "$kind" = LoginNode ]; then config=shared_login_nodes; fi
@@ -340,6 +348,9 @@ surroundings() { # what only login shells know
   # Without a region the AWS CLI asks an endpoint of us-east-1, to which there may be no way.
   if [ -z "${AWS_REGION:-}${AWS_DEFAULT_REGION:-}" ]; then
     region=$(cfnconfig region)
+    if [ ! "$region" ] && [ -r "$hyperpod" ]; then
+      region=$(sed -n 's/.*"ClusterArn" *: *"arn:[a-z-]*:sagemaker:\([a-z0-9-]*\):.*/\1/p' "$hyperpod")
+    fi
     if [ "$region" ]; then export AWS_DEFAULT_REGION=$region; fi
   fi
 }

@@ -33,7 +33,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._boot import rec
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock as host_lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import report as host_report
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import run as host_run
-from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts, platforms
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts, hyperpod, platforms
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.tree import Tree
 from ansible_collections.pcluster.postboot.plugins.module_utils._packages import holds
 
@@ -293,6 +293,7 @@ def judge_cut(last: str, progress: Mapping[str, Any], report: Mapping[str, Any],
         return Verdict(STOPPED, line)
     if undone and node_type() not in ("head", "login"):
         needed = "a longer DevSettings/Timeouts/ComputeNodeBootstrapTimeout, a larger --budget where one is given"
+        needed = "a larger publish_budget" if on_hyperpod() else needed
         return Verdict(STOPPED, f"{line}; jobs would find the node unfinished; needed: {needed}, or common_deferred")
     return Verdict(DONE, line, left=True, undone=undone)
 
@@ -329,6 +330,10 @@ def node_type() -> str:
     return platforms.identify(Tree(_ROOT or "/")).facts.get("node_type") or ""
 
 
+def on_hyperpod() -> bool:
+    return platforms.identify(Tree(_ROOT or "/")).platform == hyperpod.PLATFORM
+
+
 def program(*line: str, seconds: float = 30) -> tuple[int, str]:
     """Run a small program; return its exit code and the last line that it printed."""
     try:
@@ -338,12 +343,12 @@ def program(*line: str, seconds: float = 30) -> tuple[int, str]:
     return said.code, said.lines[-1] if said.lines else ""
 
 
-def wait_for_slurmd(log: Log) -> None:
-    """Wait until slurmd is up, and not for ever: a node without it needs the rest all the same."""
+def wait_for_slurm(log: Log, daemon: str) -> None:
+    """Wait until Slurm's daemon is up, and not for ever: a node without it needs the rest all the same."""
     until = time.monotonic() + SLURMD_SECONDS
-    while program("systemctl", "is-active", "--quiet", "slurmd.service")[0]:
+    while program("systemctl", "is-active", "--quiet", f"{daemon}.service")[0]:
         if time.monotonic() > until:
-            log.say(f"slurmd is not up after {SLURMD_SECONDS} s; the run begins without it")
+            log.say(f"{daemon} is not up after {SLURMD_SECONDS} s; the run begins without it")
             return
         time.sleep(1)
 
@@ -416,8 +421,11 @@ def baked(args: argparse.Namespace, log: Log) -> Verdict:
 
 def later(args: argparse.Namespace, log: Log) -> Verdict:
     """Do all of it. What other nodes have not published yet is looked for again when systemd starts this anew."""
-    if node_type() == "compute":
-        wait_for_slurmd(log)
+    kind = node_type()
+    if kind == "compute":
+        wait_for_slurm(log, "slurmd")
+    elif kind == "head" and on_hyperpod():  # whose hook may come before slurmctld
+        wait_for_slurm(log, "slurmctld")
     with alone():
         verdict = site(args, log, "later", None)
     waits = [

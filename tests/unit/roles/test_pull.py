@@ -12,10 +12,12 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -390,6 +392,14 @@ def test_a_head_node_waits_for_no_slurmd(node: Node) -> None:
     node.plan(progress=ended())
     assert node.run("later")[0] == 0
     assert node.lines("systemctl") == []
+
+
+def test_a_head_node_of_hyperpod_waits_for_slurmctld(node: Node, node_tree: Callable[[str], Path]) -> None:
+    shutil.rmtree(node.root / "etc/parallelcluster")
+    shutil.copytree(node_tree("hyperpod-controller"), node.root, dirs_exist_ok=True, symlinks=True)
+    node.plan(progress=ended())
+    assert node.run("later")[0] == 0
+    assert node.lines("systemctl") == ["is-active --quiet slurmctld.service"]
 
 
 def test_a_boot_that_is_cut_before_its_first_component_fails(node: Node) -> None:

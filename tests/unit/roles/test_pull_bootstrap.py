@@ -321,6 +321,18 @@ def test_the_clusters_region_is_asked_where_none_is_set(
     assert node.called()[0]["env"].get("AWS_DEFAULT_REGION") == region
 
 
+def test_hyperpods_region_and_its_time(node: Node) -> None:
+    (node.root / "opt/ml/config").mkdir(parents=True)
+    arn = "arn:aws-us-gov:sagemaker:us-gov-west-1:123456789012:cluster/abc123def456"
+    text = json.dumps({"ClusterConfig": {"ClusterArn": arn, "ClusterName": "x"}, "InstanceGroups": []})
+    (node.root / "opt/ml/config/resource_config.json").write_text(text)
+    assert node.install()[0] == 0
+    (call,) = node.called()
+    assert call["env"]["AWS_DEFAULT_REGION"] == "us-gov-west-1"
+    assert call["args"][call["args"].index("--budget") + 1] == "3600"
+    assert node.lines("curl.log") == []
+
+
 @pytest.mark.parametrize("mode", ["none", ""])
 def test_mode_none_does_nothing(node: Node, mode: str) -> None:
     code, out, err = node.run("--mode", mode)
