@@ -46,7 +46,8 @@ def settings(facts: Mapping[str, Any], gpus: int = 0, efa: int = 0, ignored: Col
         "gpu_addresses": on_pci,
         "nvswitch": bool(facts["nvswitch"]["count"] or (known and known.nvlink and on_pci)),
         "efa": efa or (DEVICES.get(kind, devices) if devices else 0),
-        "slurm": facts["slurm"]["prefix"] or "",
+        # HyperPod's nodes have a folder of Slurm each, in which no other node looks.
+        "slurm": (facts["slurm"]["prefix"] or "") if facts.get("platform") != "hyperpod" else "",
         "mounts": [str(mount["path"]) for mount in facts["mounts"]["wanted"]],
         "network_types": sorted(NETWORK_TYPES),
         "classes": {name: row["class"] for name, row in findings().items() if row["class"]},

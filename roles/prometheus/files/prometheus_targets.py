@@ -305,6 +305,9 @@ def render(options: argparse.Namespace) -> None:
             nodes += ask()
         except TargetError as error:
             failures[node_type] = f"{error}: the {node_type} nodes stay as they were"
+    # On HyperPod Slurm knows login nodes too, as nodes like all others.
+    logins = {word for node in nodes if node.node_type == "login" for word in (node.name, node.address)}
+    nodes = [node for node in nodes if node.node_type == "login" or not {node.name, node.address} & logins]
     groups = [group_of(node, options.cluster) for node in nodes]
     groups += [group for group in before if group["labels"].get("pc_node_type") in failures]
     update(options.output, before, groups)

@@ -86,6 +86,11 @@ def test_what_somebody_says_comes_first() -> None:
     assert (found["gpus"], found["efa"], found["ignored"]) == (4, 1, ["gpu_persistence"])
 
 
+def test_on_hyperpod_nodes_have_no_folder_of_slurm_in_common() -> None:
+    assert tables.settings(facts())["slurm"] == "/opt/slurm"
+    assert tables.settings({**facts(), "platform": "hyperpod"})["slurm"] == ""
+
+
 def test_the_program_takes_what_the_role_writes(variables: Variables) -> None:
     value = variables(node_health_clock_skew="1.5")
     more = {"gpus": "node_health_gpus | int", "efa": "node_health_efa_devices | int"}

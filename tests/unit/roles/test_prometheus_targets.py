@@ -273,6 +273,14 @@ def test_a_damaged_file_is_written_anew(cluster: Cluster) -> None:
         assert set(cluster.found) == {HEAD, "a-st-b-1"}
 
 
+def test_a_login_node_that_slurm_knows_too_is_there_once(cluster: Cluster) -> None:
+    cluster.says(line("ip-10-0-0-11", "IDLE", "10.0.0.11"), line("ip-10-0-0-12", "IDLE", "10.0.0.12"))
+    cluster.register("ip-10-0-0-11", address="10.0.0.11")
+    assert cluster.render() == 0
+    assert cluster.labels("ip-10-0-0-11")["pc_node_type"] == "login"
+    assert len(json.loads(cluster.output.read_text())) == 3
+
+
 def test_login_nodes_come_and_expire(cluster: Cluster) -> None:
     cluster.says("No nodes in the system")
     cluster.register("login-1", address="10.0.0.11")
