@@ -79,6 +79,16 @@ FILES = (
             "/opt/parallelcluster/shared_login_nodes/cluster-config.yaml",
         ),
     ),
+    # HyperPod's: what it has written down of the cluster, and what its agents and hooks have done.
+    Files(
+        (
+            "/var/log/provision/*.log",
+            "/var/log/aws/clusters/*.log",
+            "/opt/ml/config/*.json",
+            "/etc/pcluster-postboot/hyperpod.json",
+            "/var/spool/slurmd/conf-cache/*.conf",
+        ),
+    ),
     Files(("/var/log/slurmctld.log", "/var/log/slurmd.log", "/var/log/slurmdbd.log")),
     Files(("/opt/slurm/etc/pcluster/.slurm_plugin/clustermgtd_heartbeat",), HEAD),
     Files(
