@@ -117,12 +117,8 @@ def _machine(tree: Tree, facts: dict[str, Any]) -> None:
     dmi = "/sys/class/dmi/id"
     asset = tree.line(f"{dmi}/board_asset_tag") or ""
     cloud = tree.line("/var/lib/cloud/data/instance-id") or ""
-    for candidate in (facts.pop("instance_id"), asset, cloud):
-        if candidate and re.fullmatch(r"i-[0-9a-f]{8,17}", candidate):
-            facts["instance_id"] = candidate
-            break
-    else:
-        facts["instance_id"] = None
+    candidates = (facts["instance_id"] or "", asset, cloud)
+    facts["instance_id"] = next((one for one in candidates if re.fullmatch(r"i-[0-9a-f]{8,17}", one)), None)
     if not facts["instance_type"] and tree.line(f"{dmi}/sys_vendor") == "Amazon EC2":
         facts["instance_type"] = tree.line(f"{dmi}/product_name")
     if not facts["node_name"]:

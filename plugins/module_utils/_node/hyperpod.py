@@ -42,7 +42,7 @@ GPU_JOBS = {
     "/opt/slurm/etc/scripts/prolog.sh": "/run/slurm/dcgm_job_mapping",
 }
 _UNITS = "/etc/systemd/system"
-_LISTENS = "0A"
+_LISTENS = re.compile(r"^ *\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:[0-9A-F]{4} 0A ", re.MULTILINE)
 
 
 def inside(tree: Tree) -> bool:
@@ -83,8 +83,8 @@ def identity(tree: Tree, os_name: str | None) -> Identity:
 def exporter_ports(tree: Tree) -> list[int]:
     """Return the ports of exporters that are not ours: those that HyperPod's collector scrapes, and those in use."""
     scraped = set(map(int, re.findall(r"\blocalhost:(\d+)", tree.read(COLLECTOR) or "")))
-    sockets = [line.split() for path in SOCKETS for line in (tree.read(path) or "").splitlines()[1:]]
-    listening = {int(line[1].rpartition(":")[2], 16) for line in sockets if len(line) > 3 and line[3] == _LISTENS}
+    sockets = "".join(tree.read(path) or "" for path in SOCKETS)
+    listening = {int(port, 16) for port in _LISTENS.findall(sockets)}
     return [
         port
         for port, (unit, mark) in EXPORTERS.items()

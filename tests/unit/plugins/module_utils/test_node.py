@@ -25,6 +25,8 @@ TREES = (
     "login-ubuntu2404",
     "head-alinux2023",
     "compute-alinux2023",
+    "hyperpod-controller",
+    "hyperpod-compute",
     "malformed",
 )
 
