@@ -82,8 +82,11 @@ class Receipt:
         return [f"{self.layout['dest']}/"] if self.layout["unpack"] else [record.path for record in self.files]
 
     def to_json(self) -> bytes:
-        """Return the receipt as it lies on disk."""
-        return json.dumps({"schema": SCHEMA, **dataclasses.asdict(self)}, indent=1, sort_keys=True).encode() + b"\n"
+        """Return the receipt as it lies on disk. Version 0.1 takes one with keys of signatures for damaged."""
+        told = {"schema": SCHEMA, **dataclasses.asdict(self)}
+        if not self.signed_by:
+            del told["signed_by"]
+        return json.dumps(told, indent=1, sort_keys=True).encode() + b"\n"
 
 
 def path_of(state_dir: str, name: str) -> str:
@@ -92,7 +95,10 @@ def path_of(state_dir: str, name: str) -> str:
 
 
 def load(path: str) -> Receipt | None:
-    """Return a receipt; None for one that is missing, damaged, of another schema, or writable by others."""
+    """Return a receipt; None for one that is missing, damaged, of another schema, or writable by others.
+
+    What a later version notes besides is left out: nodes go back to an earlier bundle, too.
+    """
     try:
         with open_regular(path) as file:
             status = os.fstat(file.fileno())
@@ -101,10 +107,16 @@ def load(path: str) -> Receipt | None:
             data = json.loads(file.read())
         if data.pop("schema") != SCHEMA:
             return None
-        receipt = Receipt(**{**data, "files": [FileRecord(**record) for record in data["files"]]})
+        receipt = Receipt(**_known(Receipt, data))
+        receipt.files = [FileRecord(**_known(FileRecord, record)) for record in data["files"]]
         return receipt if receipt.paths() else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
+
+
+def _known(kind: type[FileRecord] | type[Receipt], told: dict[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in dataclasses.fields(kind)}
+    return {key: value for key, value in told.items() if key in names}
 
 
 def save(path: str, receipt: Receipt) -> None:

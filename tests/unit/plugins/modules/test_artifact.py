@@ -379,6 +379,14 @@ def test_a_damaged_receipt_is_written_anew_and_no_file_is_touched(lab: Lab, text
     assert lab.ok(lab.members())["source"] == "installed"
 
 
+def test_what_a_later_version_notes_in_a_receipt_is_no_damage(lab: Lab) -> None:
+    lab.ok(lab.members())
+    told = json.loads((lab.state / "pkg.json").read_text())
+    told["files"] = [{**one, "later": ""} for one in told["files"]]
+    (lab.state / "pkg.json").write_text(json.dumps({**told, "later": []}))
+    assert lab.ok(lab.members())["source"] == "installed"
+
+
 def test_another_choice_of_members_is_another_installation(lab: Lab) -> None:
     lab.ok(lab.members())
     lab.ok(lab.members(members=[{"src": "*/bin/*", "dest": "all/"}]))
