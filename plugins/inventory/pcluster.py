@@ -7,25 +7,29 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 name: pcluster
-short_description: Nodes of AWS ParallelCluster
+short_description: Nodes of AWS ParallelCluster and SageMaker HyperPod
 version_added: 0.1.0
 author: The pcluster.postboot contributors (@pcluster)
 description:
-  - Lists the nodes of AWS ParallelCluster clusters, from the tags of their EC2 instances, or the one node on which it
-    runs, from its own files.
+  - Lists the nodes of AWS ParallelCluster clusters, from the tags of their EC2 instances, those of SageMaker HyperPod
+    clusters with Slurm (O(platforms)), as SageMaker tells of them, or the one node on which it runs, from its own
+    files.
   - The configuration is a YAML file whose name ends with C(pcluster.yml) or C(pcluster.yaml).
   - All nodes are in the group C(pcluster), which carries the connection variables, and in one of C(pcluster_head),
     C(pcluster_login) and C(pcluster_compute). Further groups are C(pcluster_cluster_<cluster>),
     C(pcluster_queue_<queue>), C(pcluster_compute_resource_<compute resource>), C(pcluster_pool_<login pool>),
     C(pcluster_gpu), C(pcluster_neuron) (Trainium, Inferentia) and C(pcluster_efa). Characters that a group name cannot
     have become C(_).
+  - The queue of a HyperPod compute node, and the pool of a HyperPod login node, is its instance group. Nodes of
+    HyperPod are in the group C(pcluster_platform_hyperpod), too.
   - Host variables are C(pcluster_cluster), C(pcluster_node_type) (V(head), V(login) or V(compute)),
     C(pcluster_queue), C(pcluster_compute_resource), C(pcluster_pool), C(pcluster_slurm_node),
     C(pcluster_instance_id), C(pcluster_instance_type), C(pcluster_state), C(pcluster_region), C(pcluster_zone),
     C(pcluster_private_ip), C(pcluster_private_dns), C(pcluster_public_ip), C(pcluster_public_dns), C(pcluster_os),
     C(pcluster_architecture) (V(x86_64) or V(aarch64)), C(pcluster_scheduler), C(pcluster_version) (of
-    ParallelCluster), C(pcluster_efa), C(pcluster_gpu), C(pcluster_neuron) and C(pcluster_launch_time). What does not
-    apply to a node or is not known is not defined.
+    ParallelCluster), C(pcluster_efa), C(pcluster_gpu), C(pcluster_neuron), C(pcluster_launch_time),
+    C(pcluster_platform) (V(hyperpod)) and C(pcluster_ssm_target) (of HyperPod). What does not apply to a node or is not
+    known is not defined.
   - Strings from AWS are never templates, whatever they contain.
 requirements:
   - boto3 and botocore (with O(source=ec2))
@@ -34,7 +38,8 @@ requirements:
 notes:
   - The caller needs the permission C(ec2:DescribeInstances); C(ec2:DescribeRegions) for O(regions=all),
     C(ssm:DescribeInstanceInformation) for O(ssm_online), C(dynamodb:Scan) on the clusters' tables for O(slurm_names),
-    and C(sts:AssumeRole) for O(assume_role_arn).
+    and C(sts:AssumeRole) for O(assume_role_arn). HyperPod needs C(sagemaker:ListClusters),
+    C(sagemaker:DescribeCluster) and C(sagemaker:ListClusterNodes), and C(ssm:GetConnectionStatus) for O(ssm_online).
   - Ansible itself goes on after an inventory source that failed, unless C([inventory] any_unparsed_is_failed) is set.
   - An endpoint other than AWS's is best set by boto3's own environment variables, such as E(AWS_ENDPOINT_URL).
 extends_documentation_fragment:
@@ -65,6 +70,29 @@ options:
     description: Folder under which the node's files lie, with O(source=node).
     type: path
     default: /
+  platforms:
+    description:
+      - What is asked for clusters. V(parallelcluster) asks EC2, V(hyperpod) asks SageMaker for HyperPod clusters with
+        Slurm. A platform that is not listed costs no call.
+      - A HyperPod node has the type that the API tells of its instance group (C(SlurmConfig.NodeType)), or else
+        O(hyperpod_node_types), and is left out with a warning where neither does. A group's name says nothing.
+      - What EC2 alone knows is not defined for HyperPod's nodes, such as C(pcluster_zone) and C(pcluster_tags), and
+        their C(pcluster_instance_type) has no C(ml.) before it. They have EFA where the API tells of it, or where each
+        instance of their type has.
+      - C(pcluster_state) is V(pending) for C(SystemUpdating) and C(DeepHealthCheckInProgress), too, and V(stopping) for
+        C(ShuttingDown).
+    type: list
+    elements: str
+    choices: [parallelcluster, hyperpod]
+    default: [parallelcluster]
+    version_added: 0.2.0
+  hyperpod_node_types:
+    description:
+      - V(head), V(login) or V(compute) by the name of the instance group, for clusters whose API tells no
+        C(SlurmConfig.NodeType), which are those that lifecycle scripts configure by C(provisioning_parameters.json).
+    type: dict
+    default: {}
+    version_added: 0.2.0
   regions:
     description:
       - Regions that are asked, all at once. V(all) stands for every region that the account has enabled.
@@ -107,7 +135,7 @@ options:
   filters:
     description:
       - Further filters of the EC2 call DescribeInstances, each with one value or a list, such as C(vpc-id) or
-        C(tag:Project).
+        C(tag:Project). SageMaker has none of them, so that O(platforms) has no V(hyperpod) with them.
     type: dict
     default: {}
   hostnames:
@@ -172,12 +200,13 @@ options:
     description:
       - List only nodes whose SSM agent answers. The others are named in a warning.
       - Nodes need the policy AmazonSSMManagedInstanceCore, which ParallelCluster does not add by itself.
+      - For HyperPod's nodes Session Manager is asked, one call for each node.
     type: bool
     default: false
   slurm_names:
     description:
       - Ask the clusters' DynamoDB tables C(parallelcluster-slurm-<cluster>) for the names that compute nodes have in
-        Slurm, such as C(gpu-st-p5-1). EC2 does not know them.
+        Slurm, such as C(gpu-st-p5-1). EC2 does not know them. Those of HyperPod's nodes are known without a call.
     type: bool
     default: false
   allow_empty:
@@ -286,6 +315,17 @@ keyed_groups:
 
 ---
 
+# The nodes of HyperPod clusters, by SSH over SSM; one of them has lifecycle scripts
+plugin: pcluster.postboot.pcluster
+regions: [us-west-2]
+platforms: [hyperpod]
+hyperpod_node_types:
+  controller-machine: head
+  worker-group-1: compute
+connection: ssh_over_ssm
+
+---
+
 # A play that runs on the node itself, from CustomActions
 plugin: pcluster.postboot.pcluster
 source: node
@@ -314,7 +354,13 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.names
     host_name_rules,
     host_names,
 )
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.nodes import VARIABLES, Node, local_node
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.nodes import (
+    HYPERPOD,
+    NODE_TYPES,
+    VARIABLES,
+    Node,
+    local_node,
+)
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.query import Query, matches
 
 TYPES = ("pcluster_head", "pcluster_login", "pcluster_compute")
@@ -390,17 +436,29 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         clusters = tuple(map(str, self._option("clusters")))
         if not clusters:
             raise Problem("clusters is empty; list names or patterns, or leave it out for all clusters")
+        platforms, filters = tuple(dict.fromkeys(self.get_option("platforms"))), self._option("filters")
+        if HYPERPOD in platforms and filters:
+            raise Problem(
+                f"filters: found {', '.join(map(str, filters))} with platforms: {', '.join(platforms)}; needed: "
+                "filters without hyperpod, because SageMaker has none of EC2's filters"
+            )
+        types = {str(group): str(kind) for group, kind in self.get_option("hyperpod_node_types").items()}
+        wrong = [f"{group}: {kind}" for group, kind in types.items() if kind not in NODE_TYPES]
+        if wrong:
+            raise Problem(f"hyperpod_node_types: found {', '.join(wrong)}; needed: {', '.join(NODE_TYPES)} by group")
         return Query(
             regions=tuple(map(str, regions)),
             clusters=clusters,
             node_types=tuple(self.get_option("node_types")),
             queues=tuple(map(str, self._option("queues"))),
             states=tuple(self.get_option("states")),
-            filters=self._option("filters"),
+            filters=filters,
             heads=self.get_option("connection") == "ssh_via_head",
             ssm_online=self.get_option("ssm_online"),
             slurm_names=self.get_option("slurm_names"),
             skip_denied=not self.get_option("strict_permissions"),
+            platforms=platforms,
+            hyperpod_node_types=types,
         )
 
     def _find(self, path: str, cache: bool) -> Found:

@@ -6,8 +6,9 @@ DescribeInstanceInformation is answered for moto's own running instances. An ins
 agent's PingStatus is (Online without the tag); pages, filters and limits are those of the real service. Run Command is
 in commands.py, Session Manager in sessions.py (/sandbox/sessions takes what a test wants of it), launch templates are
 in launches.py (/sandbox/no-capacity takes types of instances that EC2 is out of), the names of a cluster's private zone
-in names.py, what EC2 has scheduled in schedules.py (/sandbox/capacity-reservations takes reservations), and what
-CloudFormation needs for the stacks of our playbooks in resources.py.
+in names.py, what EC2 has scheduled in schedules.py (/sandbox/capacity-reservations takes reservations), what
+CloudFormation needs for the stacks of our playbooks in resources.py, and SageMaker HyperPod in hyperpod.py
+(/sandbox/hyperpod takes clusters).
 
 CompleteLifecycleAction, which a login node calls when it is up, leaves its result in the instance's tag
 `sandbox:lifecycle`. What cfn-signal sends to a wait condition's URL, /sandbox/signal/<cluster>, can be read there, and
@@ -22,6 +23,7 @@ from io import BytesIO
 from typing import Any
 
 import exports
+import hyperpod
 import launches
 import names
 import resources
@@ -35,7 +37,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import run_simple
 from werkzeug.wrappers import Request, Response
 
-AGENT, SESSIONS = "/sandbox/ssm-agent", "/sandbox/sessions"
+AGENT, SESSIONS, HYPERPOD = "/sandbox/ssm-agent", "/sandbox/sessions", "/sandbox/hyperpod"
 SIGNAL, STACK = "/sandbox/signal/", "/sandbox/stack/"
 RESERVATIONS, NO_CAPACITY = "/sandbox/capacity-reservations", "/sandbox/no-capacity"
 COMPLETED = """<CompleteLifecycleActionResponse xmlns="http://autoscaling.amazonaws.com/doc/2011-01-01/">
@@ -92,7 +94,8 @@ class Application:
     def __init__(self) -> None:
         self.moto = DomainDispatcherApplication(create_backend_app)
         self.commands = Service(lambda region: {found.id for found, _ in running(region)}, DEFAULT_ACCOUNT_ID)
-        self.sessions = sessions.Service(self.commands.running)
+        self.hyperpod = hyperpod.Service()
+        self.sessions = sessions.Service(self.targets)
         self.signals: dict[str, bytes] = {}
         self.clusters = Clusters()
         self.calls = {
@@ -105,7 +108,12 @@ class Application:
             "StartSession": self.sessions.start_session,
             "TerminateSession": self.sessions.terminate_session,
             "DescribeSessions": self.sessions.describe_sessions,
+            "GetConnectionStatus": self.sessions.get_connection_status,
         }
+
+    def targets(self, region: str) -> dict[str, str]:
+        """What Session Manager may know, and the instance whose agent that is."""
+        return {instance: instance for instance in self.commands.running(region)} | dict(self.hyperpod.targets(region))
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         service, _, name = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
@@ -120,6 +128,8 @@ class Application:
             self.sessions.serve(asked.path, asked.args.get("role", ""), token, environ["werkzeug.socket"])
         if environ["PATH_INFO"] == SESSIONS:
             answer, status = self.sessions.arrange(json.loads(Request(environ).get_data() or b"{}")), 200
+        elif environ["PATH_INFO"] == HYPERPOD:
+            answer, status = self.hyperpod.arrange(json.loads(Request(environ).get_data() or b"{}")), 200
         elif environ["PATH_INFO"] == RESERVATIONS:
             answer, status = schedules.plant(json.loads(Request(environ).get_data() or b"{}")), 200
         elif environ["PATH_INFO"] == NO_CAPACITY:
@@ -128,11 +138,17 @@ class Application:
             answer, status = {}, 200
         elif environ["PATH_INFO"] == AGENT:
             answer, status = self.agent(Request(environ)), 200
-        elif service == "AmazonSSM" and name in self.calls:
+        elif (service == "AmazonSSM" and name in self.calls) or (
+            service == "SageMaker" and name in self.hyperpod.calls
+        ):
             request = Request(environ)
             region = request.headers.get("Authorization", "x/x/us-east-1").split("/")[2]
             try:
-                answer, status = self.calls[name](region, request.get_json(force=True)), 200
+                asked = request.get_json(force=True)
+                if service == "SageMaker":
+                    answer, status = self.hyperpod.answer(name, region, asked), 200
+                else:
+                    answer, status = self.calls[name](region, asked), 200
                 if "StreamUrl" in answer:
                     answer["StreamUrl"] = request.host_url + answer["StreamUrl"]
             except InvalidRequest as error:

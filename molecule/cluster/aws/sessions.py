@@ -83,7 +83,7 @@ class Session:
 class Service:
     """Every session of the account."""
 
-    def __init__(self, running: Callable[[str], set[str]]) -> None:
+    def __init__(self, running: Callable[[str], dict[str, str]]) -> None:
         self.running = running
         self.controls: dict[str, Channel] = {}
         self.sessions: dict[str, Session] = {}
@@ -104,8 +104,8 @@ class Service:
         document, given = DOCUMENTS[name], request.get("Parameters") or {}
         unknown = sorted(set(given) - set(document.parameters))
         need(not unknown, "InvalidParameters", f"Parameters {unknown} are not supported by the document {name}")
-        control = self.controls.get(target)
-        need(control and target in self.running(region), "TargetNotConnected", f"{target} is not connected.")
+        control = self.controls.get(self.running(region).get(target, ""))
+        need(control, "TargetNotConnected", f"{target} is not connected.")
         properties = {**document.parameters, **{key: values[0] for key, values in given.items()}, **document.fixed}
         session = Session(region, target, name, properties, request.get("Reason", ""))
         self.sessions[session.id] = session
@@ -113,6 +113,11 @@ class Service:
         told = {"id": session.id, "plugin": document.plugin, "properties": properties}
         control.send(START, json.dumps({**told, "channel": f"{path}agent", "token": session.token}).encode())
         return {"SessionId": session.id, "TokenValue": session.token, "StreamUrl": f"{path}publish_subscribe"}
+
+    def get_connection_status(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        target = request["Target"]
+        there = self.running(region).get(target) in self.controls
+        return {"Target": target, "Status": "connected" if there else "notconnected"}
 
     def terminate_session(self, _region: str, request: dict[str, Any]) -> dict[str, Any]:
         if session := self.sessions.get(request["SessionId"]):

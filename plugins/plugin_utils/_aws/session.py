@@ -86,8 +86,8 @@ class Credentials:
         return boto3.Session(botocore_session=assumed)
 
     def client(self, session: Any, service: str, region: str) -> Any:
-        """Return a client that retries what is throttled. SSM throttles soonest, and gets the most patience."""
-        patient = service == "ssm"
+        """Return a client that retries what is throttled. These two throttle soonest, and get the most patience."""
+        patient = service in ("sagemaker", "ssm")
         retries = {"mode": "adaptive" if patient else "standard", "max_attempts": 10 if patient else 6}
         config = Config(retries=retries, connect_timeout=10, user_agent_extra="pcluster.postboot")
         client = session.client(service, region_name=region, endpoint_url=self.endpoint_url or None, config=config)

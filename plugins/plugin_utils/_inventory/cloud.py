@@ -18,8 +18,11 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem im
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import AwsErrors, code_of, explain, some
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.session import ClientMaker
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.connection import ClusterKey
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.hyperpod import HyperPod
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.nodes import (
+    HYPERPOD,
     MONITORING,
+    PARALLELCLUSTER,
     TAG_CLUSTER,
     TAG_OF_TYPE,
     TAG_OURS,
@@ -96,15 +99,19 @@ class Cloud:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _find(self) -> Found:
-        query = self.query
-        clients = {region: self._client("ec2", region) for region in query.regions}
+        query, questions = self.query, self.query.questions()
+        clients = {region: self._client("ec2", region) for region in query.regions} if questions else {}
         calls = {
             (region, number): self._pool.submit(describe_instances, client, filters)
             for region, client in clients.items()
-            for number, filters in enumerate(query.questions())
+            for number, filters in enumerate(questions)
         }
+        pods = None
+        if HYPERPOD in query.platforms and query.of_clusters:
+            pods = HyperPod(query, self._client, self._pool, self._gather)
         # In one region, clusters that are named can be asked for elsewhere before EC2 has answered.
-        early = query.named if len(query.regions) == 1 and query.of_clusters else []
+        only = query.platforms == (PARALLELCLUSTER,) and len(query.regions) == 1
+        early = query.named if only and query.of_clusters else []
         extra = {(region, name): self._ask_more(region, name) for region in query.regions for name in early}
 
         answers = self._gather(calls, "ec2:DescribeInstances", lambda call: (call[0], query.told))
@@ -118,15 +125,19 @@ class Cloud:
                 extra[key] = self._ask_more(*key)
         if query.slurm_names:
             self._name(nodes, {key: extra[key]["names"] for key in present if key[1]})
+        regions = list(instances)
+        if pods:
+            nodes += pods.nodes()
+            regions = list(dict.fromkeys([*regions, *pods.regions]))
         found = Found(
             nodes=[node for node in nodes if query.lists(node)],
             heads=[node for node in nodes if node["node_type"] == "head" and node["state"] == "running"],
         )
         listed = sorted({_key(node) for node in found.nodes})
         if query.ssm_online:
-            self._keep_online(found, {key: extra[key]["online"] for key in listed})
-        self._check_clusters({cluster for _region, cluster in listed}, list(instances))
-        found.warnings = self.warnings
+            self._keep_online(found, {key: one["online"] for key, one in extra.items() if key in listed}, pods)
+        self._check_clusters({cluster for _region, cluster in listed}, regions, pods.existing if pods else set())
+        found.warnings = [*self.warnings, *(pods.warnings if pods else [])]
         return found
 
     def _ask_more(self, region: str, cluster: str) -> dict[str, Future[Any]]:
@@ -182,8 +193,10 @@ class Cloud:
             if name and node["node_type"] == "compute":
                 node["slurm_node"] = name
 
-    def _keep_online(self, found: Found, calls: Mapping[ClusterKey, Future[Any]]) -> None:
+    def _keep_online(self, found: Found, calls: Mapping[ClusterKey, Future[Any]], pods: HyperPod | None) -> None:
         """Leave out the nodes whose agents do not answer, and say what usually is the reason."""
+        theirs = [node for node in found.nodes if node.get("platform") == HYPERPOD]
+        found.nodes = [node for node in found.nodes if node.get("platform") != HYPERPOD]
         online = self._gather(calls, "ssm:DescribeInstanceInformation", _about_cluster)
         silent: dict[ClusterKey, list[str]] = {}
         for node in found.nodes:
@@ -199,8 +212,10 @@ class Cloud:
                 "Iam/AdditionalIamPolicies), or that they have no way to the SSM endpoints"
             )
         found.nodes = [node for node in found.nodes if node["instance_id"] in online.get(_key(node), ())]
+        if pods and theirs:
+            found.nodes += pods.online(theirs)
 
-    def _check_clusters(self, listed: set[str], regions: Sequence[str]) -> None:
+    def _check_clusters(self, listed: set[str], regions: Sequence[str], others: set[str]) -> None:
         """Ask once more where a cluster has no node: it may not exist, or have nothing that was asked for."""
         if not self.query.of_clusters:
             if not listed:
@@ -214,11 +229,12 @@ class Cloud:
             {"Name": "instance-state-name", "Values": ALIVE},
         ]
         calls = {
-            region: self._pool.submit(describe_instances, self._client("ec2", region), filters) for region in regions
+            region: self._pool.submit(describe_instances, self._client("ec2", region), filters)
+            for region in (regions if PARALLELCLUSTER in self.query.platforms else ())
         }
         answers = self._gather(calls, "ec2:DescribeInstances", lambda region: (region, "all clusters"))
         heads = [node for region, found in answers.items() for node in map(Reader(region).node, found) if node]
-        existing = sorted({head["cluster"] for head in heads})
+        existing = sorted({head["cluster"] for head in heads} | others)
         where = some(regions)
         there = f"the clusters there are {some(existing, 10)}" if existing else "this account has no cluster there"
         absent = [name for name in named if name not in existing]

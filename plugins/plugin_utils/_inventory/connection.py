@@ -13,7 +13,7 @@ from typing import Any
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.names import cluster_group
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.nodes import MONITORING, Node
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.nodes import HYPERPOD, MONITORING, Node
 
 Variables = dict[str, Any]
 ClusterKey = tuple[str, str]  # region, name: clusters of two regions may share a name
@@ -56,12 +56,22 @@ def address_of(node: Node, choice: str) -> str:
     return str(public or private) if choice == "auto" else str(private)
 
 
+def ssm_target(node: Node) -> str:
+    """Return what Session Manager knows a node by."""
+    return str(node.get("ssm_target") or node["instance_id"])
+
+
+def _user(node: Node) -> str | None:
+    """Return the SSH user of a node. SageMaker tells no operating system, and HyperPod's images are Ubuntu."""
+    return facts.os_user("ubuntu" if node.get("platform") == HYPERPOD else node.get("os"))
+
+
 def _option(name: str, value: str) -> str:
     return "-o " + shlex.quote(f"{name}={value}")
 
 
 def over_ssm(region: str, profile: str) -> str:
-    """Return the ssh option that goes through the SSM agent; %h is the instance id."""
+    """Return the ssh option that goes through the SSM agent; %h is what it knows the node by."""
     command = (
         "aws ssm start-session --target %h --document-name AWS-StartSSHSession --parameters portNumber=%p --region "
     )
@@ -81,9 +91,9 @@ class Connector:
         """Return what is different on every host."""
         kind = self.connection.kind
         if kind == "ssm":
-            return {"ansible_aws_ssm_instance_id": node["instance_id"]}
+            return {"ansible_aws_ssm_instance_id": ssm_target(node)}
         if kind == "ssh_over_ssm":
-            return {"ansible_host": node["instance_id"]}
+            return {"ansible_host": ssm_target(node)}
         if kind == "none":
             return {}
         behind = kind == "ssh_via_head" and node["node_type"] not in _DIRECT
@@ -108,7 +118,7 @@ class Connector:
         variables: Variables = {
             "ansible_connection": "ssh",
             "ansible_python_interpreter": PYTHON,
-            "ansible_user": facts.os_user(node.get("os")),
+            "ansible_user": _user(node),
         }
         if connection.kind == "ssh_over_ssm":
             variables["ansible_ssh_common_args"] = over_ssm(node["region"], connection.profile)
@@ -123,7 +133,7 @@ class Connector:
         if not head or not address:
             self.without_head.add(where)
             return ""
-        user = facts.os_user(head.get("os"))
+        user = _user(head)
         return _option("ProxyJump", f"{user}@{address}" if user else address)
 
 
@@ -140,7 +150,7 @@ def plan(
     shared = []
     for node in nodes:
         found.hosts[node["instance_id"]] = connector.own(node)
-        key = (node["region"], node["cluster"], node["node_type"], node.get("os", ""))
+        key = (node["region"], node["cluster"], node["node_type"], node.get("os", ""), node.get("platform", ""))
         if key not in alike:
             alike[key] = connector.shared(node)
         shared.append(alike[key])

@@ -156,6 +156,8 @@ def group_names(node: Node) -> list[str]:
     for key in ("queue", "compute_resource", "pool"):
         if node.get(key):
             names.append(safe_group_name(f"pcluster_{key}_{node[key]}"))
+    if node.get("platform"):
+        names.append(f"pcluster_platform_{node['platform']}")
     if node["gpu"]:
         names.append("pcluster_gpu")
     if node["neuron"]:

@@ -19,22 +19,24 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._node.neuron imp
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import one_line, some
 
 # A node: plain values only, so that a cache can keep it. Its keys are the host variables without "pcluster_"; what does
-# not apply to a node (the queue of a head node) is left out. "tags" has all tags of the instance.
+# not apply to a node (the queue of a head node) is left out. "tags" has all tags of the instance. HyperPod's nodes
+# alone have "platform" and "ssm_target", by which Session Manager knows the node in place of its instance id.
 Node = dict[str, Any]
 
 VARIABLES = (
     *("cluster", "node_type", "queue", "compute_resource", "pool", "slurm_node", "instance_id", "instance_type"),
     *("state", "region", "zone", "private_ip", "private_dns", "public_ip", "public_dns", "os", "architecture"),
-    *("scheduler", "version", "efa", "gpu", "neuron", "launch_time"),
+    *("scheduler", "version", "efa", "gpu", "neuron", "launch_time", "platform", "ssm_target"),
 )
 # What a node's own facts call the same.
 _SAME = (
     *("cluster", "node_type", "queue", "compute_resource", "instance_id", "instance_type", "region", "architecture"),
     *("scheduler", "version"),
 )
-# What EC2 knows of a node, and the node's own files do not tell.
-EC2_ONLY = ("private_ip", "private_dns", "public_ip", "public_dns", "launch_time")
+# What AWS knows of a node, and the node's own files do not tell.
+EC2_ONLY = ("private_ip", "private_dns", "public_ip", "public_dns", "launch_time", "ssm_target")
 NODE_TYPES = ("head", "login", "compute")
+PARALLELCLUSTER, HYPERPOD = "parallelcluster", "hyperpod"  # platforms
 TAG_OF_TYPE = {"head": "HeadNode", "login": "LoginNode", "compute": "Compute"}
 
 # What the stack of the monitoring instance gives it. Its name stands where a node has that of its cluster.
@@ -81,7 +83,7 @@ def parse_attributes(value: str) -> dict[str, str]:
     return found
 
 
-def _launch_time(value: Any) -> str:
+def launch_time(value: Any) -> str:
     if isinstance(value, datetime.datetime):
         return value.isoformat()
     return re.sub(r"(\.0+)?Z$", "+00:00", str(value))
@@ -141,7 +143,7 @@ class Reader:
             if instance.get(field):
                 node[key] = instance[field]
         if instance.get("LaunchTime"):
-            node["launch_time"] = _launch_time(instance["LaunchTime"])
+            node["launch_time"] = launch_time(instance["LaunchTime"])
         if kind == MONITORING:
             node.update({"os": tags[TAG_OS]} if tags.get(TAG_OS) else {})
             return node

@@ -14,6 +14,7 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors impo
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.nodes import (
     MONITORING,
     NODE_TYPES,
+    PARALLELCLUSTER,
     TAG_CLUSTER,
     TAG_OF_TYPE,
     TAG_OURS,
@@ -45,6 +46,8 @@ class Query:
     ssm_online: bool = False
     slurm_names: bool = False
     skip_denied: bool = False
+    platforms: tuple[str, ...] = (PARALLELCLUSTER,)
+    hyperpod_node_types: Mapping[str, str] = field(default_factory=dict)  # by instance group
 
     @property
     def named(self) -> list[str]:
@@ -74,7 +77,7 @@ class Query:
 
     def questions(self) -> list[list[dict[str, Any]]]:
         """Return the filters of each call: one for the nodes of clusters, one for monitoring instances."""
-        asked = [self._of_clusters()] if self.of_clusters else []
+        asked = [self._of_clusters()] if self.of_clusters and PARALLELCLUSTER in self.platforms else []
         asked += [[{"Name": f"tag:{TAG_OURS}", "Values": [MONITORING]}]] if MONITORING in self.node_types else []
         more = [{"Name": "instance-state-name", "Values": list(self.states)}]
         for name, values in self.filters.items():
