@@ -47,6 +47,7 @@ BOTO3 = [
     ("plugins/plugin_utils/_diagnose/gone.py", ["diagnose"]),
     ("plugins/plugin_utils/_infrastructure/account.py", ["infrastructure", "infrastructure-storage"]),
     ("plugins/plugin_utils/_inventory/cloud.py", ["inventory"]),
+    ("plugins/plugin_utils/_inventory/hyperpod.py", ["hyperpod-inventory"]),
     ("plugins/plugin_utils/_monitoring/account.py", ["monitoring", "monitoring-balancer"]),
 ]
 CLI = {
@@ -57,6 +58,7 @@ CLI = {
     "plugins/plugin_utils/_infrastructure/account.py": ["publish-once"],
     "plugins/plugin_utils/_inventory/connection.py": ["push-ssm"],
     "plugins/plugin_utils/_publish/custom_actions.py": ["publish-once"],
+    "plugins/plugin_utils/_publish/hyperpod.py": ["publish", "hyperpod-cluster"],
     "plugins/plugin_utils/_publish/image.py": ["image"],
     "plugins/plugin_utils/_publish/rights.py": ["publish-once"],
     "plugins/plugin_utils/_site/next_steps.py": ["push-ssm"],
@@ -180,7 +182,7 @@ def operations() -> dict[str, set[str]]:
     """The methods of all clients that the collection has, and the actions of each."""
     session = botocore.session.get_session()
     found: dict[str, set[str]] = {}
-    services = ("amp", "cloudformation", "cloudwatch", "dynamodb", "ec2", "logs", "s3", "ssm", "sts")
+    services = ("amp", "cloudformation", "cloudwatch", "dynamodb", "ec2", "logs", "s3", "sagemaker", "ssm", "sts")
     for service in services:
         model = session.get_service_model(service)
         prefix = PREFIXES.get(service, service)
