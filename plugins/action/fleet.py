@@ -16,6 +16,7 @@ from typing import Any
 from ansible.utils.display import Display
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.hyperpod import PLATFORM as HYPERPOD
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.monitoring import MONITORING
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import run_command, session
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import some
@@ -221,17 +222,25 @@ def _request(args: Mapping[str, Any]) -> fleet_rollout.Request:
 def _nodes(variables: Mapping[str, Any]) -> list[run_command.Node]:
     """Return the hosts of the play, which has the inventory and --limit behind it; without a monitoring instance."""
     hostvars = variables.get("hostvars") or {}
-    nodes, strangers = [], []
+    nodes, strangers, pods = [], [], []
     for host in variables.get("ansible_play_hosts_all") or []:
         theirs = hostvars[host]
         found = [str(theirs.get(name) or "") for name in _NEEDED]
         if theirs.get("pcluster_node_type") == MONITORING:
             continue
-        if all(found):
+        if theirs.get("pcluster_platform") == HYPERPOD:
+            pods.append(str(host))
+        elif all(found):
             group = " ".join(str(theirs.get(name) or "") for name in _KIND)
             nodes.append(run_command.Node(*[str(host), *found, group]))
         else:
             strangers.append(str(host))
+    if pods:
+        raise Problem(
+            f"{some(pods)}: found nodes of SageMaker HyperPod, which Run Command does not know (ssm:SendCommand takes "
+            "ids of instances, and Session Manager alone knows sagemaker-cluster:…); needed: --limit "
+            "'!pcluster_platform_hyperpod'. The playbook site brings them what is new, over ssh_over_ssm or ssm"
+        )
     if strangers:
         raise Problem(
             f"{some(strangers)}: no {_NEEDED[0]}; needed: nodes that the inventory plugin pcluster.postboot.pcluster "

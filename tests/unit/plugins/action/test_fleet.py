@@ -33,6 +33,13 @@ def test_a_monitoring_instance_is_no_node_of_the_fleet() -> None:
         fleet._nodes(play(eyes="monitoring"))
 
 
+def test_run_command_does_not_know_hyperpods_nodes() -> None:
+    given = play(head="head", node="compute")
+    given["hostvars"]["node"]["pcluster_platform"] = "hyperpod"
+    with pytest.raises(Problem, match=r"^node: found nodes of SageMaker HyperPod, which Run Command does not know"):
+        fleet._nodes(given)
+
+
 def test_a_host_that_ec2_does_not_know_is_named() -> None:
     given = play(head="head")
     given["hostvars"]["head"].pop("pcluster_instance_id")
