@@ -36,7 +36,7 @@ _SAME = (
 # What AWS knows of a node, and the node's own files do not tell.
 EC2_ONLY = ("private_ip", "private_dns", "public_ip", "public_dns", "launch_time", "ssm_target")
 NODE_TYPES = ("head", "login", "compute")
-PARALLELCLUSTER, HYPERPOD = "parallelcluster", "hyperpod"  # platforms
+PARALLELCLUSTER, HYPERPOD = parallelcluster.PLATFORM, hyperpod.PLATFORM
 TAG_OF_TYPE = {"head": "HeadNode", "login": "LoginNode", "compute": "Compute"}
 
 # What the stack of the monitoring instance gives it. Its name stands where a node has that of its cluster.
