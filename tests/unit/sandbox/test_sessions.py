@@ -138,7 +138,8 @@ def start(ssm: Any, node: str) -> Iterator[Callable[..., Client]]:
     clients: list[Client] = []
 
     def started(**request: Any) -> Client:
-        clients.append(Client(ssm, ssm.start_session(Target=node, **request), node))
+        target = request.setdefault("Target", node)
+        clients.append(Client(ssm, ssm.start_session(**request), target))
         return clients[-1]
 
     yield started
@@ -157,6 +158,37 @@ def test_a_shell_in_a_terminal_that_echoes(start: Callable[..., Client]) -> None
     client.send("exit\n")
     client.reads(f"\n\nExiting session with sessionId: {client.id}.\n\n")
     assert client.ends() == 0
+
+
+def test_a_node_of_hyperpod_is_another_target_of_its_agent(
+    start: Callable[..., Client], ssm: Any, node: str, endpoint: str
+) -> None:
+    cluster = {
+        "Region": "us-east-1",
+        "ClusterArn": "arn:aws:sagemaker:us-east-1:123456789012:cluster/ab12cd34ef56",
+        "ClusterName": "training",
+        "ClusterStatus": "InService",
+        "CreationTime": 1795161000,
+        "InstanceGroups": [{"InstanceGroupName": "gpu-1"}],
+    }
+    told = {
+        "InstanceGroupName": "gpu-1",
+        "InstanceId": node,
+        "InstanceType": "ml.p5.48xlarge",
+        "LaunchTime": 1795161330,
+    }
+    wanted = {"clusters": [{**cluster, "Nodes": [{**told, "InstanceStatus": {"Status": "Running"}}]}]}
+    with urllib.request.urlopen(f"{endpoint}/sandbox/hyperpod", json.dumps(wanted).encode(), timeout=10):
+        pass
+    target, other = (f"sagemaker-cluster:ab12cd34ef56_{group}-{node}" for group in ("gpu-1", "gpu-2"))
+    client = start(Target=target)
+    client.send("echo $((6*7)).\n")
+    client.reads(r"42\.")
+    assert ssm.get_connection_status(Target=target)["Status"] == "connected"
+    assert ssm.get_connection_status(Target=other)["Status"] == "notconnected"
+    assert code(ssm.start_session, Target=other) == ("TargetNotConnected", f"{other} is not connected.")
+    sent = {"DocumentName": "AWS-RunShellScript", "Parameters": {"commands": ["true"]}}
+    assert code(ssm.send_command, InstanceIds=[target], **sent)[0] == "InvalidInstanceId"
 
 
 def test_many_lines_come_through(start: Callable[..., Client]) -> None:
