@@ -389,3 +389,35 @@ def test_the_example(arrange: Arrange, listing: Listing) -> None:
     assert found.hosts == ["old-head", "old-worker-group-1-00000002"]
     assert found.group("pcluster_efa") == ["old-worker-group-1-00000002"]
     assert found.group("pcluster_gpu") == found.warnings == []
+
+
+@pytest.mark.parametrize(("tree", "kind"), [("hyperpod-controller", "Controller"), ("hyperpod-compute", "Compute")])
+def test_a_node_tells_of_itself_what_the_api_tells(
+    pods: Listing, arrange: Arrange, listing: Listing, node_tree: Callable[[str], Any], tree: str, kind: str
+) -> None:
+    root = node_tree(tree)
+    own = listing(source="node", root=str(root)).variables("localhost")
+    told = json.loads((root / "opt/ml/config/resource_config.json").read_text())
+    where, short = told["ClusterConfig"]["ClusterArn"].split(":")[3], told["ClusterConfig"]["ClusterArn"].split("/")[-1]
+    groups = [group(one["Name"], kind) for one in told["InstanceGroups"]]
+    nodes = [
+        node(
+            0,
+            one["Name"],
+            one["InstanceType"],
+            InstanceId=instance["InstanceId"],
+            PrivateDnsHostname=f"ip-{instance['CustomerIpAddress'].replace('.', '-')}.ec2.internal",
+        )
+        for one in told["InstanceGroups"]
+        for instance in one.get("Instances", ())
+    ]
+    arrange(clusters=[cluster(told["ClusterConfig"]["ClusterName"], short, groups, nodes, where)])
+    found = pods(regions=[where], slurm_names=True, hostnames=["instance-id"])
+    theirs = found.variables(own["pcluster_instance_id"])
+    # A node counts its devices, and these trees have none.
+    same = ({name for name in own if name.startswith("pcluster_")} & set(theirs)) - {"pcluster_efa", "pcluster_gpu"}
+    assert {name: own[name] for name in same} == {name: theirs[name] for name in same}
+    assert same >= {
+        *("pcluster_platform", "pcluster_cluster", "pcluster_node_type", "pcluster_instance_type", "pcluster_region"),
+        *(("pcluster_queue", "pcluster_slurm_node") if kind == "Compute" else ()),
+    }
