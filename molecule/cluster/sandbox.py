@@ -25,7 +25,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import ami
 import deploy
@@ -35,6 +35,8 @@ import yaml
 from ami import write
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from machines import Instance
 
 HERE = Path(__file__).resolve().parent
@@ -46,10 +48,20 @@ class Sandbox:
     """The sandbox's state: what topology.yml asks for, what .sandbox holds, and what podman runs."""
 
     prefix = PREFIX
+    # The program's steps, with what each needs.
+    steps: ClassVar[dict[str, tuple[str, ...]]] = {
+        **dict.fromkeys(
+            ("images", "mirror", "services", "deploy", "boot", "machines", "status", "destroy", "purge"), ()
+        ),
+        **dict.fromkeys(("join", "leave", "delete"), ("name",)),
+        **dict.fromkeys(("create", "update"), ("name", "overrides")),
+        "cluster_config": ("name", "file"),
+        "variables": ("folder",),
+    }
 
     def __init__(self, state: Path) -> None:
         self.state = state
-        self.topology = yaml.safe_load((HERE / "topology.yml").read_text())
+        self.topology = self.wanted()
         self.network = self.topology["network"]["name"]
         self.templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(HERE / "templates"),
@@ -59,6 +71,11 @@ class Sandbox:
         )
         self.templates.tests["search"] = lambda text, part: part in text
         state.mkdir(parents=True, exist_ok=True)
+
+    def wanted(self) -> dict[str, Any]:
+        """What the sandbox is to hold."""
+        found: dict[str, Any] = yaml.safe_load((HERE / "topology.yml").read_text())
+        return found
 
     # What is there
 
@@ -169,7 +186,7 @@ class Sandbox:
         line = [HERE / "mirror/build.sh", self.state / "mirror", self.image["base"]]
         with ThreadPoolExecutor() as pool:
             # Half a minute for ParallelCluster, on the core that the mirror leaves idle.
-            prepared = [pool.submit(self.stack(name).prepare) for name in self.clusters]
+            prepared = [pool.submit(prepare) for prepare in self.preparations()]
             done = subprocess.run(line, env=self.environment, text=True, stdout=subprocess.PIPE, check=False)
             for templates in prepared:
                 templates.result()
@@ -186,6 +203,10 @@ class Sandbox:
                 sys.exit(
                     "the mirror has a new signing key, which the running nodes do not know: make sandbox-down first"
                 )
+
+    def preparations(self) -> list[Callable[[], None]]:
+        """What else can be done meanwhile."""
+        return [self.stack(name).prepare for name in self.clusters]
 
     def upstream(self) -> list[str]:
         """Put upstream's own releases into the mirror, and return which are new there."""
@@ -234,6 +255,13 @@ class Sandbox:
 
     def services(self) -> None:
         """Start the AWS API, the mirror, the container registry and Amazon Managed Prometheus, and wait for them."""
+        self.serve()
+        if not machines.runs(self.follower):
+            line = [sys.executable, str(HERE / "sandbox.py"), "--state", str(self.state), "machines"]
+            machines.start(line, self.state / "machines.log", self.follower)
+            print("started the machines' follower")
+
+    def serve(self) -> None:
         if self.podman("network", "exists", self.network, check=False).returncode:
             subnet = self.topology["network"]["subnet"]
             # Names are answered by the AWS API, from Route 53.
@@ -246,14 +274,14 @@ class Sandbox:
             ("amp", 9090, self.amp_arguments()),
         )
         for name, _, arguments in services:
-            address = self.topology["services"][name]["address"]
-            if PREFIX + name not in running:
-                self.podman("rm", "--force", "--ignore", PREFIX + name)
+            address, container = self.topology["services"][name]["address"], self.container(name)
+            if container not in running:
+                self.podman("rm", "--force", "--ignore", container)
                 self.podman(
                     "run",
                     "--detach",
                     "--name",
-                    PREFIX + name,
+                    container,
                     "--hostname",
                     name,
                     "--network",
@@ -261,15 +289,14 @@ class Sandbox:
                     *placed_at(address),
                     *arguments,
                 )
-                print(f"booted {name} {address}")
+                print(f"booted {container.removeprefix(PREFIX)} {address}")
         for name, port, _ in services:
             address = self.topology["services"][name]["address"]
             self.deadline(name, lambda at=(address, port): listens(at))
 
-        if not machines.runs(self.follower):
-            line = [sys.executable, str(HERE / "sandbox.py"), "--state", str(self.state), "machines"]
-            machines.start(line, self.state / "machines.log", self.follower)
-            print("started the machines' follower")
+    def container(self, service: str) -> str:
+        """The name of a service's container."""
+        return PREFIX + str(self.topology["services"][service].get("container", service))
 
     @property
     def follower(self) -> Path:
@@ -383,22 +410,28 @@ class Sandbox:
     def boot_machine(self, one: Instance, name: str, user_data: str) -> None:
         """Start the container of an instance."""
         tree = ami.lay(self, one, user_data)
-        # The one that had this address before had another host key.
-        known = self.state / "ssh/known_hosts"
-        subprocess.run(["ssh-keygen", "-q", "-R", one.address, "-f", known], capture_output=True, check=False)
         volumes, names, image = [f"{tree}:/sandbox/node:ro"], [], self.topology["monitoring"]["image"]
         if one.cluster:
             volumes += self.shares(one)
             head, image = self.clusters[one.cluster]["head"]["address"], self.clusters[one.cluster]["image"]
             names.append(f"--add-host=ip-{head.replace('.', '-')}:{head}")
-        names += [f"--add-host={key}:{service['address']}" for key, service in self.topology["services"].items()]
+        self.start_machine(one, name, f"{machines.LABEL}={one.id}", self.image[image], volumes, names)
+
+    def start_machine(
+        self, one: Instance, name: str, label: str, image: str, volumes: list[str], names: list[str]
+    ) -> None:
+        """Start a container that is a machine; `names` are podman's arguments for names that the machine knows."""
+        # The one that had this address before had another host key.
+        known = self.state / "ssh/known_hosts"
+        subprocess.run(["ssh-keygen", "-q", "-R", one.address, "-f", known], capture_output=True, check=False)
+        services = self.topology["services"].items()
         self.podman(
             "run",
             "--detach",
             "--name",
             PREFIX + name,
             "--label",
-            f"{machines.LABEL}={one.id}",
+            label,
             "--hostname",
             one.hostname,
             "--network",
@@ -410,8 +443,9 @@ class Sandbox:
             "--privileged",
             *(["--cgroupns=private"] if self.hybrid_cgroups else []),
             *names,
+            *(f"--add-host={key}:{service['address']}" for key, service in services),
             *(argument for volume in volumes for argument in ("--volume", volume)),
-            self.image[image],
+            image,
         )
 
     def shares(self, one: Instance) -> list[str]:
@@ -595,34 +629,27 @@ def placed_at(address: str) -> list[str]:
     return ["--ip", address, "--mac-address", "02:42:" + ":".join(f"{int(part):02x}" for part in address.split("."))]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(kind: type[Sandbox] = Sandbox) -> int:
+    told = sys.modules[kind.__module__].__doc__
+    parser = argparse.ArgumentParser(description=told, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--state", type=Path, default=ROOT / ".sandbox", help="where the sandbox keeps its files (default: %(default)s)"
     )
     steps = parser.add_subparsers(dest="step", required=True)
-    for step in ("images", "mirror", "services", "deploy", "boot", "machines", "status", "destroy", "purge"):
-        steps.add_parser(step, help=getattr(Sandbox, step).__doc__)
-    for step in ("join", "leave", "delete"):
-        steps.add_parser(step, help=getattr(Sandbox, step).__doc__).add_argument("name")
-    for name in ("create", "update"):
-        step = steps.add_parser(name, help=getattr(Sandbox, name).__doc__)
-        step.add_argument("name")
-        step.add_argument("overrides")
-    step = steps.add_parser("cluster_config", help=Sandbox.cluster_config.__doc__)
-    step.add_argument("name")
-    step.add_argument("file")
-    steps.add_parser("variables", help=Sandbox.variables.__doc__).add_argument("folder")
-    run = steps.add_parser("exec", help=Sandbox.exec.__doc__)
+    for name, needed in kind.steps.items():
+        step = steps.add_parser(name, help=getattr(kind, name).__doc__)
+        for argument in needed:
+            step.add_argument(argument)
+    run = steps.add_parser("exec", help=kind.exec.__doc__)
     run.add_argument("--user", default="root")
     run.add_argument("name")
     run.add_argument("command")
     arguments = vars(parser.parse_args())
-    sandbox = Sandbox(arguments.pop("state").resolve())
-    step = arguments.pop("step")
-    if step == "exec":
+    sandbox = kind(arguments.pop("state").resolve())
+    name = arguments.pop("step")
+    if name == "exec":
         return sandbox.exec(**arguments)
-    getattr(sandbox, step)(*arguments.values())
+    getattr(sandbox, name)(*arguments.values())
     return 0
 
 
