@@ -8,8 +8,14 @@ unexport PYTHONDONTWRITEBYTECODE
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E)
 BIN := $(CURDIR)/.venv/bin
 SCENARIO := molecule/cluster
+# `make sandbox` is that of ParallelCluster, `make sandbox FLAVOUR=hyperpod` that of SageMaker HyperPod.
+FLAVOUR :=
+$(if $(filter-out hyperpod,$(FLAVOUR)),$(error FLAVOUR is '$(FLAVOUR)'; needed: hyperpod, or none))
+AWS_API := http://10.115.0.$(if $(FLAVOUR),6,3):5000
+WITH := $(addprefix $() FLAVOUR=,$(FLAVOUR))
+INVENTORY := .sandbox/$(addsuffix /,$(FLAVOUR))inventory
 # The sandbox's own AWS API and settings. A real cluster needs none of them.
-RUN := $(SUDO) env PATH=$(BIN):$(PATH) AWS_ENDPOINT_URL=http://10.115.0.3:5000 \
+RUN := $(SUDO) env PATH=$(BIN):$(PATH) AWS_ENDPOINT_URL=$(AWS_API) \
   AWS_ACCESS_KEY_ID=sandbox AWS_SECRET_ACCESS_KEY=sandbox \
   ANSIBLE_CONFIG=$(CURDIR)/$(SCENARIO)/ansible.cfg
 ENV := env PATH=$(BIN):$(PATH) ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.venv/collections
@@ -19,7 +25,7 @@ NODE_ENV := env PATH=$(CURDIR)/.venv/node/bin:$(PATH) ANSIBLE_COLLECTIONS_PATH=$
 PYTEST := python -m pytest --override-ini=cache_dir=.pytest_cache/unit
 # In the order of the folders, files with few tests that take long (playbooks, examples) come first, and not last.
 SPREAD := --numprocesses=2 --dist=loadfile --no-loadscope-reorder --durations=15 --durations-min=2
-SANDBOX := $(RUN) python $(SCENARIO)/sandbox.py
+SANDBOX := $(RUN) python $(SCENARIO)/$(addsuffix _,$(FLAVOUR))sandbox.py
 # Benchmarks that need no sandbox: tests/bench/<name>.py
 SIMULATED := inventory containers cloudwatch metrics node_health dashboards downloads push verify fleet
 # Benchmarks that are timed on the sandbox
@@ -37,22 +43,28 @@ setup-node: | setup
 website-setup: | setup
 	@scripts/patiently.sh "preparing .venv/website" scripts/setup.sh --website
 
-sandbox: | sandbox-setup  ## Boot what of the sandbox does not run, and run the main job on it
+sandbox: | sandbox-setup  ## Boot what of the sandbox does not run, and run the main job on it [FLAVOUR=hyperpod]
 	@# Molecule shows a step once the step has ended, which takes minutes the first time.
 	@for step in images mirror services deploy boot; do \
 	  scripts/patiently.sh "sandbox.py $$step" $(SANDBOX) $$step; done
-	@# Molecule would take its own word that everything runs.
-	@$(RUN) molecule reset --scenario-name cluster > /dev/null 2>&1 || echo "molecule had no state to forget"
-	@$(RUN) molecule converge --scenario-name cluster --no-command-borders 2>&1 | tee .converge.log
+	@$(CONVERGE) 2>&1 | tee .converge.log
 	@echo && echo "The sandbox runs:" && $(SANDBOX) status
-	@echo "  make node NODE=head CMD='sinfo'                 run a command on a node (AS=ubuntu as that user)"
-	@echo "  make play PLAYBOOK=site ARGS='--tags fsx'       run a playbook of the collection again"
-	@echo "  make sandbox-down                               remove it"
+	@echo "  make node NODE=$(if $(FLAVOUR),hp-controller,head) CMD='sinfo'$(WITH)  run a command on a node (AS=ubuntu as that user)"
+	@echo "  make play PLAYBOOK=site ARGS='--tags fsx'$(WITH)  run a playbook of the collection again"
+	@echo "  make sandbox-down$(WITH)  remove it"
 	@grep '^pcluster.postboot: ' .converge.log | tail -n 1; rm -f .converge.log
 
-sandbox-down:  ## Remove the sandbox (cached images stay; `make clean` removes those too)
+# Molecule would take its own word that everything runs.
+FORGET := $(RUN) molecule reset --scenario-name cluster > /dev/null 2>&1 || echo "molecule had no state to forget"
+ifeq ($(FLAVOUR),)
+CONVERGE := { $(FORGET); }; $(RUN) molecule converge --scenario-name cluster --no-command-borders
+else
+CONVERGE := $(RUN) ansible-playbook --inventory $(INVENTORY) pcluster.postboot.site
+endif
+
+sandbox-down:  ## Remove the sandbox, or a flavour of it [FLAVOUR=hyperpod] (cached images stay)
 	@$(SANDBOX) destroy
-	@$(RUN) molecule reset --scenario-name cluster > /dev/null 2>&1 || echo "molecule had no state to forget"
+	@$(if $(FLAVOUR),true,$(FORGET))
 
 sandbox-setup:
 	@scripts/patiently.sh "preparing what the sandbox needs" scripts/setup.sh --sandbox
@@ -64,7 +76,7 @@ export override CMD := $(value CMD)
 
 play:  ## Run a playbook of the collection on the sandbox: PLAYBOOK=site [ARGS='--check']
 	@[ -n '$(PLAYBOOK)' ] || { echo "usage: make play PLAYBOOK=site [ARGS='--check']"; exit 2; }
-	@$(RUN) ansible-playbook --inventory .sandbox/inventory pcluster.postboot.$(PLAYBOOK) $(ARGS)
+	@$(RUN) ansible-playbook --inventory $(INVENTORY) pcluster.postboot.$(PLAYBOOK) $(ARGS)
 
 demo:  ## See the sandbox's nodes, check and verify them; boots the sandbox where none runs
 	@[ -e .sandbox/up ] || $(MAKE) --no-print-directory sandbox
