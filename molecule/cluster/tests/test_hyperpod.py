@@ -1,0 +1,212 @@
+# Copyright (c) 2026 The pcluster.postboot contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The collection on SageMaker HyperPod: the flavour `hyperpod`, booted beside the sandbox and removed."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+import yaml
+
+from .bundles import DIR, SCENARIO, STATE, bucket
+from .helpers import On, Run, as_user, ok, until, variables
+from .workstation import Workstation
+
+pytestmark = pytest.mark.long
+
+TOPOLOGY = yaml.safe_load((SCENARIO / "hyperpod/topology.yml").read_text())
+API = f"http://{TOPOLOGY['services']['aws']['address']}:5000"
+OWN = STATE / "hyperpod"
+CONTROLLER, LOGIN, GPU = TOPOLOGY["cluster"]["nodes"]
+SLURM = "/opt/slurm/bin/"
+
+
+def address(name: str) -> str:
+    return str(TOPOLOGY["cluster"]["nodes"][name]["address"])
+
+
+def host_name(name: str) -> str:
+    """The name that Slurm has for a node."""
+    return "ip-" + address(name).replace(".", "-")
+
+
+def flavour(*step: str, timeout: int = 900) -> Run:
+    """Run a step of the flavour's program."""
+    line = [sys.executable, str(SCENARIO / "hyperpod_sandbox.py"), *step]
+    return subprocess.run(line, text=True, capture_output=True, timeout=timeout, check=False)
+
+
+def line(program: str, *arguments: str) -> list[str]:
+    return [str(Path(sys.executable).parent / program), "--inventory", str(OWN / "inventory"), *arguments]
+
+
+def play(*arguments: str, name: str = "site", timeout: int = 900) -> Run:
+    """Run one of the collection's playbooks on the flavour's inventory."""
+    command = line("ansible-playbook", f"pcluster.postboot.{name}", *arguments)
+    return subprocess.run(command, text=True, capture_output=True, timeout=timeout, check=False)
+
+
+def last(done: Run) -> str:
+    """The last line of a run's table."""
+    return re.findall(r"^pcluster\.postboot: .*", ok(done).stdout, re.M)[-1]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def api() -> Iterator[None]:
+    """The flavour's AWS API, for as long as these tests run; in the end everything of the flavour is removed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", API)
+        try:
+            for step in ("services", "deploy"):
+                ok(flavour(step))
+            yield
+        finally:
+            ok(flavour("destroy"))
+
+
+@pytest.fixture(scope="module")
+def hook(api: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What publish prints for the cluster, in a file: the bundle of the collection as it is, and the hook for it."""
+    folder = tmp_path_factory.mktemp("publish")
+    ok(flavour("variables", str(folder / "group_vars")))
+    described = boto3.client("sagemaker", region_name="us-east-1").describe_cluster(ClusterName="hp")
+    (folder / "cluster.json").write_text(json.dumps(described, default=str))
+    with bucket("sagemaker-sandbox-bundles") as found:
+        options = {
+            "publish_s3": f"s3://{found.name}/bundles",
+            "publish_dir": str(DIR),
+            "publish_group_vars": str(folder / "group_vars"),
+            "publish_hyperpod": str(folder / "cluster.json"),
+            "publish_pythons": ["3.11"],
+            "publish_architectures": ["x86_64"],
+        }
+        told = ok(play(*variables(**options), name="publish")).stdout
+        print(told[-3000:])
+        (printed,) = re.findall(r'^\{\n *"InstanceGroups".*?^\}$', told, re.M | re.S)
+        (folder / "parts.json").write_text(printed)
+        yield folder / "parts.json"
+
+
+@pytest.fixture(scope="module")
+def cluster(hook: Path) -> None:
+    """The cluster, created with the hook: its nodes have what the bundle brings before anyone pushes anything."""
+    done = flavour("create", str(hook), timeout=1800)
+    print(done.stdout, done.stderr)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def inventory(cluster: None) -> dict[str, Any]:
+    done = subprocess.run(line("ansible-inventory", "--list"), text=True, capture_output=True, timeout=60, check=True)
+    found: dict[str, Any] = json.loads(done.stdout, object_hook=lambda o: o.get("__ansible_unsafe", o))
+    return found
+
+
+def names(inventory: dict[str, Any]) -> dict[str, str]:
+    """The inventory's names of the nodes, by the sandbox's."""
+    hosts = {one["pcluster_private_ip"]: key for key, one in inventory["_meta"]["hostvars"].items()}
+    return {name: hosts[address(name)] for name in (CONTROLLER, LOGIN, GPU)}
+
+
+def report(on: On, name: str) -> dict[str, Any]:
+    """What the run on a node has left."""
+    found: dict[str, Any] = json.loads(on(name).check_output("cat /var/lib/pcluster-postboot/report.json"))
+    return found
+
+
+def settle(on: On, name: str) -> None:
+    """Wait until the service has done what the hook had left."""
+    state = "systemctl show -p ActiveState --value pcluster-postboot"
+    until(lambda: on(name).check_output(state) == "inactive", 400, f"the deferred part of the run on {name}")
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_hook_has_configured_every_node(on: On) -> None:
+    for name in (CONTROLLER, LOGIN, GPU):
+        settle(on, name)
+        assert report(on, name)["outcome"] == "ok", report(on, name)
+        assert "pcluster-postboot: " in on(name).check_output("cat /var/log/provision/provisioning.log")
+
+
+@pytest.mark.usefixtures("cluster")
+def test_slurm_works_as_hyperpod_starts_it(on: On) -> None:
+    states = on(CONTROLLER).check_output(f"{SLURM}sinfo --noheader --Node --format='%N %P %G'").splitlines()
+    assert {row.strip() for row in states} == {
+        f"{host_name(LOGIN)} dev* (null)",
+        f"{host_name(LOGIN)} ml.m5.large (null)",
+        f"{host_name(GPU)} dev* gpu:h100:8",
+        f"{host_name(GPU)} gpu gpu:h100:8",
+    }
+    job = "hostname; pwd; cat /run/slurm/dcgm-job-mapping/* | sort -u | wc -l"
+    done = as_user(on(LOGIN), "ubuntu", f"{SLURM}srun --partition=gpu --gres=gpu:2 sh -c '{job}'")
+    assert done.stdout.split() == [host_name(GPU), "/fsx/ubuntu", "1"], done.stderr
+    assert on(GPU).check_output("ls /run/slurm/dcgm-job-mapping") == "", "the AMI's epilog has removed the job"
+    assert not on(GPU).file("/opt/slurm/etc/slurm.conf").exists, "slurmd fetches it"
+    assert not on(GPU).file("/opt/parallelcluster").exists
+
+
+def test_inventory_finds_the_nodes_by_sagemaker(inventory: dict[str, Any]) -> None:
+    mine = names(inventory)
+    for group, name in (("head", CONTROLLER), ("login", LOGIN), ("compute", GPU)):
+        assert inventory[f"pcluster_{group}"]["hosts"] == [mine[name]]
+    gpu = inventory["_meta"]["hostvars"][mine[GPU]]
+    assert gpu["pcluster_instance_type"] == "p5.48xlarge"
+    assert gpu["pcluster_ssm_target"].startswith("sagemaker-cluster:k2v9x0q7w3ab_h100-i-")
+    assert inventory["pcluster_gpu"]["hosts"] == inventory["pcluster_efa"]["hosts"] == [mine[GPU]]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_push_after_the_hook_changes_nothing() -> None:
+    assert last(play()).startswith("pcluster.postboot: 3 nodes, 0 changed, 0 failed")
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_push_over_session_manager(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """By the targets that HyperPod has."""
+    with bucket("sagemaker-sandbox-push") as files:
+        workstation = Workstation(tmp_path_factory.mktemp("workstation"), files.name)
+        where = {"platforms": ["hyperpod"], "clusters": ["hp"], "hostnames": ["default"]}
+        done = workstation.play("ssm", "site", "--limit", "pcluster_login", "--tags", "node_exporter", **where)
+        assert last(done).startswith("pcluster.postboot: 1 node, 0 changed, 0 failed")
+
+
+@pytest.mark.usefixtures("cluster")
+def test_prometheus_scrapes_the_ports_of_hyperpod_s_dashboards(on: On) -> None:
+    ask = "curl -sf 'http://localhost:9090/api/v1/targets?state=active'"
+
+    def up() -> dict[str, str]:
+        found = json.loads(on(CONTROLLER).check_output(ask))["data"]["activeTargets"]
+        return {one["scrapeUrl"].split("/metrics")[0]: one["health"] for one in found}
+
+    wanted = {f"http://{address(name)}:9100" for name in (CONTROLLER, LOGIN, GPU)} | {f"http://{address(GPU)}:9400"}
+    until(lambda: wanted <= {url for url, health in up().items() if health == "up"}, 120, f"{wanted}, of {up()}")
+    assert [url for url in up() if url.endswith(":9341")], up()
+
+
+@pytest.mark.usefixtures("cluster")
+def test_verify_finds_the_nodes_in_order() -> None:
+    ok(play("--limit", "pcluster_head", *variables(verify_stages=["nodes"], verify_report=""), name="verify"))
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_replaced_node_is_configured_by_the_hook_again_and_exporters_of_others_stay(on: On) -> None:
+    """The owner's exporters come after the hook of another instance here; a push then leaves them alone."""
+    ok(flavour("replace", LOGIN, timeout=1200))
+    settle(on, LOGIN)
+    assert on(LOGIN).service("node_exporter").is_running
+    pins = json.loads((STATE / "mirror/pins.json").read_text())
+    script = (SCENARIO / "hyperpod/observability.sh").read_text()
+    on(LOGIN).check_output("systemctl disable --now node_exporter && rm /etc/systemd/system/node_exporter.service")
+    on(LOGIN).check_output("bash -c %s observability login %s", script, pins["node_exporter"]["version"])
+    done = play("--limit", "pcluster_login", "--tags", "node_exporter")
+    assert ", 0 failed" in last(done)
+    assert on(LOGIN).service("docker-node-exporter").is_running
+    assert not on(LOGIN).file("/etc/systemd/system/node_exporter.service").exists
