@@ -607,9 +607,17 @@ def of_suspect(title: str, name: str, unit: str = "none", limits: Any = (), fact
     return Column(title, f"{factor}({series})" if factor else series, unit, limits)
 
 
-def core_memory(kind: str) -> str:
-    """The memory of each core of the chosen node, of all programs."""
-    return f"sum by (pc_node, neuroncore) (neuroncore_memory_usage_{kind}{{NODE}})"
+# What the memory of a device is used for, by the words for it.
+MEMORY = {
+    "weights": "constants",
+    "code": "model_code",
+    "scratchpad": "model_shared_scratchpad",
+    "runtime": "runtime_memory",
+    "tensors": "tensors",
+}
+EACH_MEMORY = f'{{__name__=~"{"|".join(f"neuroncore_memory_usage_{kind}" for kind in MEMORY.values())}", NODE}}'
+FULL_CORES = f"sum by (pc_node, neuroncore) ({EACH_MEMORY})"
+FULLEST = f"topk(10, sum by (pc_node, neuroncore) ({EACH_MEMORY} @ end()))"
 
 
 def of_program(title: str, expr: str, unit: str = "none", limits: Any = ()) -> Column:
@@ -735,21 +743,19 @@ NEURON_ROWS = (
             "{{pc_node}} {{neuroncore}}",
             f"{CHOOSE} The share of time in which the core worked.",
         ),
-        lines("Weights of each core", {"{{pc_node}} {{neuroncore}}": core_memory("constants")}, "bytes", CHOOSE),
-        lines("Tensors of each core", {"{{pc_node}} {{neuroncore}}": core_memory("tensors")}, "bytes", CHOOSE),
-        lines("Code on each core", {"{{pc_node}} {{neuroncore}}": core_memory("model_code")}, "bytes", CHOOSE),
         lines(
-            "Scratchpad of each core",
-            {"{{pc_node}} {{neuroncore}}": core_memory("model_shared_scratchpad")},
+            "Memory by what it is for",
+            {word: f"sum(neuroncore_memory_usage_{kind}{{NODE}})" for word, kind in MEMORY.items()},
             "bytes",
-            CHOOSE,
+            f"{CHOOSE} Of all of its cores.",
+            stack=True,
             width=12,
         ),
         lines(
-            "Memory of the runtime on each core",
-            {"{{pc_node}} {{neuroncore}}": core_memory("runtime_memory")},
+            "Memory of the fullest cores",
+            {"{{pc_node}} {{neuroncore}}": f"{FULL_CORES} and {FULLEST}"},
             "bytes",
-            CHOOSE,
+            f"{CHOOSE} The ten that are fullest at the end of the time that is shown.",
             width=12,
         ),
         table(

@@ -179,7 +179,7 @@ def test_every_query_of_its_dashboard_has_data(converged: Host, on: On) -> None:
 
 
 def test_verify_counts_its_devices_and_measures(converged: Host, on: On) -> None:
-    more = variables(verify_stages=["neuron"], verify_partitions=["trn"])
+    more = variables(verify_stages=["neuron"], verify_partitions=["trn"], verify_report="")
     done = playbook("--limit", "head", *more, name="verify")
     assert "16 devices with 32 cores on trn-dy-trn1-1" in ok(done).stdout
     assert "32 cores: 102.4 GB/s at 1 GiB; nobody has published what to expect" in done.stdout
