@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from .helpers import Nodes, On, as_user
+from .nodes import CONTROLLERS
 
 
 def test_inventory_finds_exactly_the_nodes(inventory: dict[str, Any], nodes: Nodes) -> None:
@@ -34,6 +35,14 @@ def test_inventory_addresses_are_the_nodes_own(inventory: dict[str, Any], nodes:
 
 def test_inventory_warns_of_the_node_whose_agent_is_silent(inventory: dict[str, Any]) -> None:
     assert "AmazonSSMManagedInstanceCore" in inventory["stderr"]
+
+
+def test_a_test_s_command_is_the_node_s_own(on: On) -> None:
+    """The cgroups that count and limit it are the container's, seen from within, and not those of this machine."""
+    rows = [line.split(":", 2) for line in on("head").check_output("cat /proc/self/cgroup").splitlines()]
+    found = {name: path for _number, name, path in rows if name in ("", *CONTROLLERS)}
+    assert found
+    assert not [path for path in found.values() if ".." in path], found
 
 
 def test_report(on: On, node: str) -> None:
