@@ -51,6 +51,16 @@ def _install_finder() -> None:
 _install_finder()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _empty_account() -> Iterator[None]:
+    """What a file's tests have left in moto is gone: one process runs many files, in an order that nobody chose."""
+    yield
+    if "moto" in sys.modules:
+        from moto.moto_api._internal import moto_api_backend
+
+        moto_api_backend.reset()
+
+
 class ModuleExit(Exception):
     """What a module said when it ended."""
 
