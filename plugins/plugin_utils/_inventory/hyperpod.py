@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Callable
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._efa.devices import DEVICES
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.neuron import has_neuron
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import code_of, one_line, some
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.session import ClientMaker
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.connection import ClusterKey
@@ -103,6 +104,7 @@ class Reader:
             "scheduler": "slurm",
             "efa": bool(interface) or instance_type in DEVICES,
             "gpu": has_nvidia(instance_type),
+            "neuron": has_neuron(instance_type),
             "ssm_target": f"sagemaker-cluster:{self.cluster_id}_{name}-{instance_id}",
             "launch_time": launch_time(summary["LaunchTime"].astimezone(datetime.timezone.utc)),
             "tags": {},

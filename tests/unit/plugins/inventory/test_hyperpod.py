@@ -145,6 +145,7 @@ def test_nodes_have_the_type_that_the_api_tells_and_not_that_of_their_groups_nam
         "pcluster_private_dns": "ip-10-1-0-16.us-west-2.compute.internal",
         "pcluster_efa": True,
         "pcluster_gpu": True,
+        "pcluster_neuron": False,
         "pcluster_launch_time": "2026-11-20T07:55:30+00:00",
         "pcluster_ssm_target": "sagemaker-cluster:ab12cd34ef56_login-group-i-00000000000000010",
         "ansible_connection": "ssh",

@@ -199,6 +199,7 @@ def test_local_nodes_of_hyperpod(node_tree: Callable[[str], Path]) -> None:
         "architecture": "x86_64",
         "efa": False,
         "gpu": True,
+        "neuron": False,
     }
     (root / "proc/net/fib_trie").write_text("Main:\n  |-- 10.1.18.53\n     /32 host LOCAL\n")
     login = nodes.local_node(str(root))
