@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -115,14 +116,14 @@ def test_a_lease_of_another_machine_that_is_touched_lives(cluster: Cluster) -> N
     path = cluster.lease(0)
     started = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(cluster.find, ttl=0.4, wait=1.5)
+        found = pool.submit(cluster.find, ttl=3, wait=4)
         while not found.done():
             os.utime(path)
             time.sleep(0.1)
     assert found.result() == (None, None)
-    assert time.monotonic() - started >= 1.5
+    assert time.monotonic() - started >= 4
     assert len(cluster.warnings) == 1
-    assert "another node downloads for over 1.5 s" in cluster.warnings[0]
+    assert "another node downloads for over 4 s" in cluster.warnings[0]
 
 
 def test_a_holder_keeps_its_lease_alive(cluster: Cluster) -> None:
@@ -150,18 +151,20 @@ def test_a_stopped_holder_is_succeeded_and_does_no_harm_when_it_wakes(cluster: C
 def test_nobody_stands_in_line_for_the_same_failure_for_long(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caches, "FIRST_SLEEP", 0.1)
     monkeypatch.setattr(caches, "LONGEST_SLEEP", 0.2)  # as long as a download takes here
-    started = time.monotonic()
+    leases: list[bool] = []
+    all_there = threading.Barrier(20, timeout=PATIENCE)
 
-    def node(_number: int) -> float:
-        _size, lease = cluster.find(wait=60)
+    def node(_number: int) -> None:
+        all_there.wait()
+        _size, lease = cluster.find(wait=PATIENCE)
+        leases.append(bool(lease))
         time.sleep(0.2)  # a download that fails
         if lease:
             lease.release()
-        return time.monotonic() - started
 
     with ThreadPoolExecutor(20) as pool:
-        answers = pool.map(node, range(20))
-    assert max(answers) < 4  # in turn it would be 20 times 0.2 s and the pauses between
+        list(pool.map(node, range(20)))
+    assert leases.count(True) < 10  # four in turn, after whom the others try at once; all 20 would stand in line
     assert cluster.leases() == []
 
 

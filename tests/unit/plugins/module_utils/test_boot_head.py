@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.pcluster.postboot.plugins.module_utils._boot import head, record
 from ansible_collections.pcluster.postboot.plugins.modules import boot_info
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
+from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/slurm"
 # clustermgtd.py of aws-parallelcluster-node 3.16.1, `_handle_protected_mode_process`, with the logger's own beginning.
@@ -102,7 +103,7 @@ class Head:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.slurm = root, root / "opt/slurm"
         monkeypatch.setattr(head, "_ROOT", str(root))
-        self.request = head.Request(prefix=str(self.slurm), timeout=20)
+        self.request = head.Request(prefix=str(self.slurm), timeout=PATIENCE)
 
     def write(self, path: str, text: str) -> Path:
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)

@@ -179,8 +179,9 @@ def test_a_user_that_is_not_there_is_overlooked_in_check_mode_only(put: Run, top
 
 
 def test_a_program_that_does_not_end(put: Run, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_validated_files, "TIMEOUT", 0.2)
-    assert put(entry("a", "x"), validate=["sleep", "30"])["msg"] == "validate: 'sleep 30' did not end within 0.2 s"
+    with monkeypatch.context() as hurried:
+        hurried.setattr(_validated_files, "TIMEOUT", 0.2)
+        assert put(entry("a", "x"), validate=["sleep", "30"])["msg"] == "validate: 'sleep 30' did not end within 0.2 s"
     assert put(entry("a", "x"), validate=["false"])["msg"].startswith("false: false ended with 1 and said nothing")
 
 

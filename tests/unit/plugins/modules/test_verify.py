@@ -558,11 +558,11 @@ def test_a_node_without_an_answer(cluster: Cluster, run: Run) -> None:
 def test_a_job_that_hangs_is_ended_whether_or_not_slurm_answers(
     cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch, answers: bool
 ) -> None:
-    hangs = "" if answers else "exec sleep 60\n"
+    hangs = "" if answers else "exec sleep 600\n"
     cluster.program("slurm/bin/scancel", f'#!/bin/sh\necho "$*" > ROOT/cancelled\n{hangs}')
-    cluster.program("slurm/bin/srun", SRUN.replace("kind=host;", "kind=host; echo $$ > ROOT/pid; exec sleep 60;"))
-    monkeypatch.setattr(verify_cluster, "_SPARE", 1)
-    monkeypatch.setattr(verify_cluster, "_PATIENCE", 0.3)
+    cluster.program("slurm/bin/srun", SRUN.replace("kind=host;", "kind=host; echo $$ > ROOT/pid; exec sleep 600;"))
+    monkeypatch.setattr(verify_cluster, "_SPARE", 4)
+    monkeypatch.setattr(verify_cluster, "_PATIENCE", 2)
     result = run(partitions=["cpu"], time_limit=0, wait=0)
     assert "the job did not end within" in result["complaints"][0]
     assert (cluster.root / "cancelled").read_text().startswith("--name=postboot-verify-")

@@ -119,7 +119,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) ->
     assert "port=47592 " in efa
     efa = efa.replace("port=47592 ", f"port=$(({port} - 20000 + 20 * ${{SLURMD_NODENAME#n}})) ")
     monkeypatch.setattr(health_jobs, "_EFA", efa)
-    monkeypatch.setattr(health_jobs, "PING_SECONDS", 2)
+    monkeypatch.setattr(health_jobs, "PING_SECONDS", 5)
     return Cluster(tmp_path, monkeypatch, run_module)
 
 
@@ -258,7 +258,7 @@ def test_a_dead_efa_device(cluster: Cluster, run: Run) -> None:
     result = run(**only("efa_loopback"))
     assert findings(result) == [("n1", "efa_loopback", "reboot", "rdmap1s0")]
     assert result["complaints"] == [
-        "gpu: efa_loopback (health): n1: efa_loopback (reboot): rdmap1s0: nothing came back within 2 s; "
+        "gpu: efa_loopback (health): n1: efa_loopback (reboot): rdmap1s0: nothing came back within 5 s; "
         "drain the node: a rebooted or a new instance is needed"
     ]
     details = next(one["details"] for one in result["report"]["checks"] if one["status"] == "failed")
@@ -296,11 +296,11 @@ def test_where_no_device_answers_the_security_group_comes_first(
     cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health_jobs, "MOST_DEAD", 1)
-    monkeypatch.setattr(health_jobs, "PING_SECONDS", 1)
+    monkeypatch.setattr(health_jobs, "PING_SECONDS", 4)
     cluster.dead("n2", "rdmap0s0", "rdmap1s0")
     result = run(**only("efa_loopback"))
     assert findings(result) == [("n2", "efa_loopback", "watch", "")]
-    assert "none of 2 devices reaches itself (nothing came back within 1 s, and 1 untried)" in result["complaints"][0]
+    assert "none of 2 devices reaches itself (nothing came back within 4 s, and 1 untried)" in result["complaints"][0]
     assert "security group" in result["complaints"][0]
 
 
@@ -352,8 +352,8 @@ def test_a_job_that_slurm_ends_by_its_time(cluster: Cluster, run: Run) -> None:
 def test_a_job_that_hangs_is_ended(cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """This run does so where Slurm does not."""
     monkeypatch.setattr(health_jobs, "limit", lambda *_more: 0)
-    monkeypatch.setattr(verify_cluster, "_SPARE", 1)
-    monkeypatch.setattr(verify_cluster, "_PATIENCE", 1)
+    monkeypatch.setattr(verify_cluster, "_SPARE", 4)
+    monkeypatch.setattr(verify_cluster, "_PATIENCE", 3)
     cluster.mark("n2", "hangs")
     result = run(wait=0, time_limit=0, **only("gpu_diag"))
     assert findings(result) == [("n2", "gpu_diag", "reboot", "")]
