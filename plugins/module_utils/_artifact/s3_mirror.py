@@ -78,19 +78,20 @@ class Bucket:
     def listed(self) -> dict[str, tuple[int, str]]:
         """Return size and ETag of what is there, by the name below the prefix."""
         query = ("--query", "Contents[].[Key,Size,ETag]")
-        rows = self._ask("list-objects-v2", "--prefix", self.prefix, *query) or []
+        rows = self._ask("s3api", "list-objects-v2", "--prefix", self.prefix, *query) or []
         return {key[len(self.prefix) :]: (size, etag.strip('"')) for key, size, etag in rows}
 
     def noted(self, name: str) -> str:
         """Return the sha256 that was noted with an upload; nothing where none was."""
-        return str(self._ask("head-object", "--key", f"{self.prefix}{name}", "--query", "Metadata.sha256") or "")
+        query = ("--query", "Metadata.sha256")
+        return str(self._ask("s3api", "head-object", "--key", f"{self.prefix}{name}", *query) or "")
 
     def put(self, path: str, name: str, sha256: str) -> None:
         line = [self.program, "s3", "cp", "--only-show-errors", "--metadata", f"sha256={sha256}"]
         run([*line, path, f"s3://{self.name}/{self.prefix}{name}"], UPLOADED).output()
 
-    def _ask(self, call: str, *words: str) -> Any:
-        line = [self.program, "s3api", call, "--bucket", self.name, "--output", "json", *words]
+    def _ask(self, *words: str) -> Any:
+        line = [self.program, *words, "--bucket", self.name, "--output", "json"]
         return json.loads(run(line, ASKED).output() or "null")
 
 

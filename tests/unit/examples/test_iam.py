@@ -53,6 +53,7 @@ BOTO3 = [
 CLI = {
     "plugins/module_utils/_aws/secret.py": ["head-secrets"],
     "plugins/module_utils/_artifact/fetch.py": ["node-mirror"],
+    "plugins/module_utils/_artifact/s3_mirror.py": ["mirror"],
     "plugins/module_utils/_bundle/s3_release.py": ["publish-once"],
     # The hint to make a bucket that is not there.
     "plugins/plugin_utils/_infrastructure/account.py": ["publish-once"],
@@ -65,7 +66,6 @@ CLI = {
     "roles/bake/files/bake.sh": ["node-bundle"],
     "roles/container_images/files/container_images/settings.py": ["node-ecr"],
     "roles/fleet/files/fleet.sh": ["node-bundle"],
-    "roles/mirror/tasks/main.yml": ["mirror"],
     "roles/observability/templates/observability_next.txt.j2": ["grafana-people", "observability-alerts"],
     "roles/pull/files/bootstrap.sh": ["node-bundle"],
 }
