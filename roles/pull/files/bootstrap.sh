@@ -249,13 +249,9 @@ fits() { # PATH: whether the bundle has wheels for it; what it is goes into $see
   case " $pythons " in *" $is "*) ;; *) return 1 ;; esac
 }
 
-find_python() {
+look_for_python() {
   local one parallelcluster=$root/opt/parallelcluster/pyenv/versions
   seen=
-  if [ "$python" ]; then
-    if ! fits "$python"; then die "--python: $seen; needed: one of $pythons"; fi
-    return
-  fi
   for one in $(type -P python3.14 python3.13 python3.12 python3.11 python3) "$parallelcluster"/*/bin/python3 \
     "$parallelcluster"/*/envs/*/bin/python; do
     if fits "$one"; then
@@ -263,6 +259,26 @@ find_python() {
       return
     fi
   done
+  return 1
+}
+
+find_python() {
+  local told apt
+  seen=
+  if [ "$python" ]; then
+    if ! fits "$python"; then die "--python: $seen; needed: one of $pythons"; fi
+    return
+  fi
+  if look_for_python; then return; fi
+  # HyperPod's AMI is an Ubuntu 22.04, whose own is older, and which has this one, too.
+  if [ -e "$hyperpod" ] && type -P apt-get > /dev/null; then
+    export DEBIAN_FRONTEND=noninteractive
+    apt=(apt-get --option DPkg::Lock::Timeout=300)
+    told=$({ "${apt[@]}" update && "${apt[@]}" install --yes --no-install-recommends python3.11; } 2>&1) ||
+      die "no Python fits ($seen), and apt-get brings no python3.11: $(last_line "$told")"
+    say "apt-get has brought python3.11 after $(tenths)"
+    if look_for_python; then return; fi
+  fi
   die "no Python fits (${seen:-none was found}); needed: one of $pythons, in the image or named by --python"
 }
 

@@ -572,6 +572,32 @@ def test_where_no_python_fits_all_that_were_found_are_named(node: Node) -> None:
     assert line == f"--python: /nowhere/python is none; needed: one of {VERSION}"
 
 
+def test_on_hyperpod_the_system_brings_a_python_that_fits(node: Node) -> None:
+    bundle = node.publish(pythons=["3.99"])
+    brought = f'case "$*" in *version_info*) echo 3.99 ;; *) exec "{sys.executable}" "$@" ;; esac'
+    node.program("new-python", brought)
+    install = "case $3 in install) cp bin/new-python bin/python3.11 ;; esac"
+    node.program("apt-get", f'cd "$PCLUSTER_POSTBOOT_ROOT"\necho "$@" >> apt.log\n{install}')
+    assert node.fails(sha256=bundle).startswith("no Python fits (")
+    assert node.lines("apt.log") == []
+    (node.root / "opt/ml/config").mkdir(parents=True)
+    (node.root / "opt/ml/config/resource_config.json").write_text("{}")
+    code, out, _err = node.install(sha256=bundle)
+    assert (code, "apt-get has brought python3.11 after" in out) == (0, True)
+    assert node.lines("apt.log") == [
+        "--option DPkg::Lock::Timeout=300 update",
+        "--option DPkg::Lock::Timeout=300 install --yes --no-install-recommends python3.11",
+    ]
+
+
+def test_on_hyperpod_a_system_without_a_python_that_fits_says_why(node: Node) -> None:
+    (node.root / "opt/ml/config").mkdir(parents=True)
+    (node.root / "opt/ml/config/resource_config.json").write_text("{}")
+    node.program("apt-get", "echo 'E: Unable to locate package python3.11' >&2; exit 100")
+    line = node.fails(sha256=node.publish(pythons=["3.99"]))
+    assert line.endswith("), and apt-get brings no python3.11: E: Unable to locate package python3.11")
+
+
 def test_without_uv_pythons_own_venv_and_pip_do(node: Node) -> None:
     # Nothing is to be installed, so pip needs nothing of a wheelhouse that is not there.
     assert node.install(sha256=node.publish(uv=False))[0] == 0
