@@ -37,6 +37,7 @@ NON_ESSENTIAL = "non_essential"  # in common_deferred: every component whose fai
 SERVICE = "pull"  # the component whose service does what is deferred
 DEFERRED = "it comes after the boot (common_deferred)"
 MONITORING = "monitoring"  # the type of the machine outside of the clusters
+PLATFORMS = {"hyperpod": "HyperPod"}  # what people call them, where a component may be another one
 NOARCH = "noarch"  # the key of a checksum that is the same for every architecture, as a source's is
 
 
@@ -247,6 +248,11 @@ def kind_of_node(node: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
+def _platform(node: Mapping[str, Any]) -> str:
+    platform = str(node.get("platform"))
+    return PLATFORMS.get(platform, platform)
+
+
 def why_stopped(node: Mapping[str, Any], require_cluster: bool) -> str:
     """Return why this collection cannot work on a node at all; empty when it can."""
     if not node:
@@ -349,7 +355,7 @@ class Checker:
             return plan
         for name, values in elsewhere.refuses.items():
             if self._try(name, None) in values:
-                told = f"{name} is {self._try(name, None)}, and this is a node of {node.get('platform')}"
+                told = f"{name} is {self._try(name, None)}, and this is a node of {_platform(node)}"
                 self.errors.append(f"{told}: {elsewhere.why}; needed: another value there")
         self._check_values(role.name, leave_out=(switch,))
         if len(self.errors) > before:
@@ -373,10 +379,10 @@ class Checker:
     def _left_to_platform(self, role: Role, elsewhere: Elsewhere, node: Mapping[str, Any]) -> str:
         """Say why a component is not for a platform, or whose exporter is there already; empty where it is for it."""
         if not elsewhere.runs:
-            return f"not on {node.get('platform')}: {elsewhere.why}"
+            return f"not on {_platform(node)}: {elsewhere.why}"
         ports = [int(str(self._try(name, "")).rpartition(":")[2] or 0) for name in role.addresses]
         taken = [str(port) for port in ports if port in (node.get("exporter_ports") or ())]
-        return f"an exporter of {node.get('platform')} itself serves port {', '.join(taken)}" if taken else ""
+        return f"an exporter of {_platform(node)} itself serves port {', '.join(taken)}" if taken else ""
 
     def _refuse_outside(self, role: Role, switch: str, plan: Plan) -> None:
         """Leave a component out of the monitoring instance, and refuse it where a variable asks for it there."""

@@ -301,9 +301,9 @@ def _on_hyperpod(name: str, **values: Any) -> tuple[list[str], v.Plan]:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("pyxis", "not on hyperpod: the AMI or the lifecycle scripts bring Pyxis on each node"),
-        ("node_exporter", "an exporter of hyperpod itself serves port 9100"),
-        ("slurm_exporter", "an exporter of hyperpod itself serves port 9341"),
+        ("pyxis", "not on HyperPod: the AMI or the lifecycle scripts bring Pyxis on each node"),
+        ("node_exporter", "an exporter of HyperPod itself serves port 9100"),
+        ("slurm_exporter", "an exporter of HyperPod itself serves port 9341"),
     ],
 )
 def test_what_hyperpod_has_of_its_own_is_left_to_it(name: str, reason: str) -> None:
@@ -319,7 +319,7 @@ def test_an_exporter_elsewhere_runs_beside_those_of_hyperpod() -> None:
 def test_hyperpod_alone_replaces_nodes_there() -> None:
     assert _on_hyperpod("node_health")[0] == []
     (line,) = _on_hyperpod("node_health", node_health_action="drain")[0]
-    assert line.startswith("node_health_action is drain, and this is a node of hyperpod: HyperPod's health monitoring")
+    assert line.startswith("node_health_action is drain, and this is a node of HyperPod: HyperPod's health monitoring")
 
 
 def test_a_node_of_hyperpod_is_one_of_a_cluster() -> None:
