@@ -15,6 +15,7 @@ from ansible.utils.display import Display
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.hyperpod import PLATFORM as HYPERPOD
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import session
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import some
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import terminal
@@ -91,6 +92,11 @@ def _chosen(variables: Mapping[str, Any]) -> dict[str, Any]:
         theirs = hostvars[host]
         if not all(theirs.get(name) for name in _NEEDED):
             continue
+        if theirs.get("pcluster_platform") == HYPERPOD:
+            raise Problem(
+                f"{host}: found a node of SageMaker HyperPod, whose boots `aws sagemaker list-cluster-nodes` tells of; "
+                "needed: --limit '!pcluster_platform_hyperpod'"
+            )
         where = str(theirs["pcluster_region"]), str(theirs["pcluster_cluster"])
         if theirs["pcluster_node_type"] == "head":
             heads.setdefault(where, str(host))

@@ -76,9 +76,10 @@ def _forward(port: str, host: Mapping[str, Any]) -> str:
         options = ["-i", str(key)] if key and not dynamic(key) else []
         user = f"{host['ansible_user']}@" if host.get("ansible_user") else ""
         return shlex.join(["ssh", *options, "-N", "-L", f"{port}:127.0.0.1:{port}", f"{user}{host['ansible_host']}"])
-    if host.get("pcluster_instance_id"):
+    target = host.get("pcluster_ssm_target") or host.get("pcluster_instance_id")
+    if target:
         return (
-            f"aws ssm start-session --region {host.get('pcluster_region')} --target {host['pcluster_instance_id']} "
+            f"aws ssm start-session --region {host.get('pcluster_region')} --target {target} "
             f"--document-name AWS-StartPortForwardingSession --parameters portNumber={port},localPortNumber={port}"
         )
     return ""

@@ -51,6 +51,7 @@ BOTO3 = [
     ("plugins/plugin_utils/_monitoring/account.py", ["monitoring", "monitoring-balancer"]),
 ]
 CLI = {
+    "plugins/action/status.py": ["hyperpod-inventory"],
     "plugins/module_utils/_aws/secret.py": ["head-secrets"],
     "plugins/module_utils/_artifact/fetch.py": ["node-mirror"],
     "plugins/module_utils/_artifact/s3_mirror.py": ["mirror"],

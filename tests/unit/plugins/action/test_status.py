@@ -40,6 +40,15 @@ def test_a_cluster_without_its_head_node_is_refused() -> None:
         status._chosen(play(eyes=("monitoring", "eyes")))
 
 
+def test_hyperpod_is_named() -> None:
+    given = play(a=("head", "a"), b=("compute", "b"))
+    given["hostvars"]["b"]["pcluster_platform"] = "hyperpod"
+    with pytest.raises(
+        Problem, match=r"^b: found a node of SageMaker HyperPod, whose boots `aws sagemaker list-cluster"
+    ):
+        status._chosen(given)
+
+
 def watched(cluster: str, complaint: str = "") -> dict[str, Any]:
     result = {"seen": {"cluster": cluster, "nodes": []}, "lines": [f"cluster {cluster}"], "complaint": complaint}
     return {"__status_watched": result}

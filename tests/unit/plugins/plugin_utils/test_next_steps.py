@@ -60,6 +60,11 @@ def test_a_cluster_that_is_reached_by_ssm(how: dict[str, Any]) -> None:
     )
 
 
+def test_session_manager_knows_a_node_of_hyperpod_by_its_target() -> None:
+    known = {**SSM, **INSTANCE, "pcluster_ssm_target": "sagemaker-cluster:ab12cd34ef56_controllers-i-01"}
+    assert " --target sagemaker-cluster:ab12cd34ef56_controllers-i-01 " in commands(report(), known=known)[1]
+
+
 @pytest.mark.parametrize(
     ("grafana", "what"),
     [
