@@ -158,7 +158,7 @@ def _devices(subject: str, kind: str, nodes: Sequence[Node], seen: Output, found
         yield Check("neuron-ls", subject, "failed", f"{why.format(shown(names))}; see 'dmesg | grep -i neuron' there")
     if found:
         counts = sorted({(one.devices, one.cores) for one in found.values()})
-        what = " or ".join(f"{count} devices with {cores} cores" for count, cores in counts)
+        what = " or ".join(f"{count} device{'s' if count > 1 else ''} with {cores} cores" for count, cores in counts)
         if wanted:
             yield Check("neuron-ls", subject, "ok", f"{what} on {shown(found)}")
         else:

@@ -255,6 +255,14 @@ def test_nodes_that_are_powered_down_stay_so(cluster: Cluster, run: Run) -> None
     assert cluster.calls == []
 
 
+def test_a_single_device(cluster: Cluster, run: Run) -> None:
+    cluster.nodes("n1", feature="static,trn1.2xlarge")
+    cluster.devices("n1", 1)
+    found = checks(run())
+    assert found[0][3] == "1 device with 2 cores on n1"
+    assert len(found) == 2
+
+
 def test_the_instance_type_of_the_inventory_counts(cluster: Cluster, run: Run) -> None:
     cluster.nodes("n1", feature="static,several")
     assert checks(run(instance_types={"n1": "trn1.32xlarge"}))[0][2] == "ok"
