@@ -83,13 +83,13 @@ EXAMPLES = r"""
     bootstrap: "{{ role_path }}/../pull/files/bootstrap.sh"
     config: create-cluster.json
     base: s3://sagemaker-my-bucket/postboot
-    id: 0.1.0-3f9e2c51ab07
+    id: 1.4.2-3f9e2c51ab07
     sha256: "{{ bundle.sha256 }}"
 """
 
 RETURN = r"""
 name:
-  description: Where the hook belongs below O(base), such as V(hyperpod/0.1.0-3f9e2c51ab07-1b2c3d4e).
+  description: Where the hook belongs below O(base), such as V(hyperpod/1.4.2-3f9e2c51ab07-1b2c3d4e).
   type: str
   returned: with O(id)
 directory:

@@ -431,6 +431,6 @@ def test_hyperpods_own_exporters_are_scraped(work_out: Variables) -> None:
         found = work_out("slurm_exporter prometheus", facts)("prometheus_jobs")
         return [(job["name"], job["port"], job.get("node_types")) for job in found]
 
-    ours = [("node", 9100, None), ("dcgm", 9400, None)]
+    ours = [("node", 9100, None), ("dcgm", 9400, None), ("neuron", 8000, None)]
     assert jobs([]) == ours
     assert jobs([9100, 9341]) == [*ours, ("slurm", 9341, ["head"]), ("efa", 9109, ["compute"])]
