@@ -15,3 +15,12 @@ Variables = Callable[..., Callable[[str], Any]]
 @pytest.mark.parametrize(("family", "manager"), [("debian", "apt"), ("redhat", "dnf"), (None, "none")])
 def test_the_package_manager(work_out: Variables, family: str | None, manager: str) -> None:
     assert work_out("common", {"os": {"family": family}})("__common_package_manager") == manager
+
+
+def test_the_inventory_tells_what_a_node_of_hyperpod_is(work_out: Variables) -> None:
+    told: dict[str, Any] = {"pcluster_platform": "hyperpod", "pcluster_node_type": "compute", "pcluster_queue": "h100"}
+    of = work_out("common", {}, **told)
+    assert of("__common_overrides") == {"node_type": "compute", "platform": "hyperpod", "queue": "h100"}
+    mine = work_out("common", {}, **{**told, "common_node_overrides": {"node_type": "head"}})
+    assert mine("__common_overrides")["node_type"] == "head", "what a person says counts more"
+    assert work_out("common", {}, pcluster_node_type="compute")("__common_overrides") == {}
