@@ -90,7 +90,7 @@ class HyperPod(Sandbox):
                 (self.own / name).symlink_to(self.state / name)
         inventory = self.own / "inventory"
         inventory.mkdir(exist_ok=True)
-        for source in (FILES / "inventory/hyperpod.pcluster.yml", HERE / "inventory/group_vars"):
+        for source in (*(FILES / "inventory").iterdir(), HERE / "inventory/group_vars"):
             if not (inventory / source.name).is_symlink():
                 (inventory / source.name).symlink_to(source)
         self.tell("Pending")
