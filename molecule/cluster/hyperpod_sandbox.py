@@ -29,7 +29,7 @@ from machines import Instance
 from sandbox import HERE, PREFIX, Sandbox, main
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 FILES = HERE / "hyperpod"
 LABEL = "sandbox.hyperpod"  # the other flavour removes a container that has its own label and no instance in EC2
@@ -39,7 +39,7 @@ AGENTS = {
     "sagemaker-cluster-agent": ("SageMakerClusterAgent", "cluster_agent.py"),
     "sagemaker-health-monitoring-agent": ("SageMakerHealthMonitoringAgent", "health_monitoring_agent.sh"),
 }
-FAILED = "Lifecycle scripts did not run successfully. Please check the lifecycle scripts and try again."
+FAILED = "Lifecycle scripts did not run successfully."
 
 
 class HyperPod(Sandbox):
@@ -93,14 +93,14 @@ class HyperPod(Sandbox):
         for source in (*(FILES / "inventory").iterdir(), HERE / "inventory/group_vars"):
             if not (inventory / source.name).is_symlink():
                 (inventory / source.name).symlink_to(source)
-        self.tell("Pending")
+        self.tell(list(instances))
         print(f"created the cluster {self.cluster['name']}")
 
     def boot(self) -> None:
         """Start the nodes that do not run, and wait until all are provisioned; ends with 1 where a script failed."""
         running, stopped = self.running(), self.machines_that_stopped()
         missing = [name for name in self.cluster["nodes"] if PREFIX + name not in running]
-        self.tell("Pending" if missing else "")
+        self.tell(missing)
         for name in missing:
             if PREFIX + name in stopped:
                 self.podman("start", PREFIX + name)
@@ -168,7 +168,7 @@ class HyperPod(Sandbox):
             id=self.cluster["instances"][name],
             type=self.group(name)["instance_type"].removeprefix("ml."),
             address=self.cluster["nodes"][name]["address"],
-            image="ami-0hyperpod00000000",
+            image="ami-0123456789abcdef0",
             zone=f"{self.topology['region']}a",
             launched=datetime.fromtimestamp(self.cluster["created"], timezone.utc),
             alive=True,
@@ -320,8 +320,8 @@ class HyperPod(Sandbox):
 
     # What SageMaker says
 
-    def tell(self, status: str = "") -> None:
-        """Tell SageMaker's API of the cluster; without a status, of each node as its provisioning has ended."""
+    def tell(self, pending: Sequence[str] = ()) -> None:
+        """Tell SageMaker's API of the cluster, with the nodes that come up now; the others are as they ended."""
         groups, nodes = [], []
         for key, group in self.cluster["groups"].items():
             told: dict[str, Any] = {
@@ -343,7 +343,8 @@ class HyperPod(Sandbox):
                 if "partitions" in group:
                     told["SlurmConfig"]["PartitionNames"] = group["partitions"]
             groups.append(told)
-            nodes += [self.summary(name, group, status or self.state_of(name)) for name in self.members(key)]
+            for name in self.members(key):
+                nodes.append(self.summary(name, group, "Pending" if name in pending else self.state_of(name)))
         states = {node["InstanceStatus"]["Status"] for node in nodes}
         cluster = "Failed" if "Failure" in states else "Creating" if "Pending" in states else "InService"
         whole = {

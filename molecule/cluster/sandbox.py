@@ -562,7 +562,7 @@ class Sandbox:
         found = yaml.safe_load((HERE / "inventory/group_vars/pcluster.yml").read_text())
         kept = {name: value for name, value in found.items() if not name.startswith(("ansible_", "sandbox_state"))}
         kept["sandbox_pins"] = json.loads((self.state / "mirror/pins.json").read_text())
-        write(Path(folder) / "pcluster.yml", yaml.safe_dump(kept))
+        write(Path(folder) / "pcluster.yml", yaml.safe_dump(kept, sort_keys=False))
 
     def cluster_config(self, name: str, file: str) -> None:
         """Write the variables of the playbook cluster_config that a cluster has of its own: network and machines."""

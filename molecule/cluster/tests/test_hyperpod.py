@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from .bundles import DIR, SCENARIO, STATE, bucket
-from .helpers import On, Run, as_user, ok, until, variables
+from .helpers import On, Run, as_user, failed, ok, said, until, variables
 from .workstation import Workstation
 
 pytestmark = pytest.mark.long
@@ -145,10 +145,10 @@ def test_slurm_works_as_hyperpod_starts_it(on: On) -> None:
         f"{host_name(GPU)} dev* gpu:h100:8",
         f"{host_name(GPU)} gpu gpu:h100:8",
     }
-    job = "hostname; pwd; cat /run/slurm/dcgm-job-mapping/* | sort -u | wc -l"
-    done = as_user(on(LOGIN), "ubuntu", f"{SLURM}srun --partition=gpu --gres=gpu:2 sh -c '{job}'")
-    assert done.stdout.split() == [host_name(GPU), "/fsx/ubuntu", "1"], done.stderr
-    assert on(GPU).check_output("ls /run/slurm/dcgm-job-mapping") == "", "the AMI's epilog has removed the job"
+    job = f"{SLURM}srun --partition=gpu --gres=gpu:2 sh -c 'hostname; pwd; ls /run/slurm/dcgm-job-mapping'"
+    done = as_user(on(LOGIN), "ubuntu", job)
+    assert done.stdout.split() == [host_name(GPU), "/fsx/ubuntu", "0", "1"], done.stderr
+    until(lambda: on(GPU).check_output("ls /run/slurm/dcgm-job-mapping") == "", 20, "the end of the AMI's epilog")
     assert not on(GPU).file("/opt/slurm/etc/slurm.conf").exists, "slurmd fetches it"
     assert not on(GPU).file("/opt/parallelcluster").exists
 
@@ -165,7 +165,8 @@ def test_inventory_finds_the_nodes_by_sagemaker(inventory: dict[str, Any]) -> No
 
 @pytest.mark.usefixtures("cluster")
 def test_a_push_after_the_hook_changes_nothing() -> None:
-    assert last(play()).startswith("pcluster.postboot: 3 nodes, 0 changed, 0 failed")
+    done = play()
+    assert last(done).startswith("pcluster.postboot: 3 nodes, 0 changed, 0 failed"), done.stdout[-4000:]
 
 
 @pytest.mark.usefixtures("cluster")
@@ -186,14 +187,24 @@ def test_prometheus_scrapes_the_ports_of_hyperpod_s_dashboards(on: On) -> None:
         found = json.loads(on(CONTROLLER).check_output(ask))["data"]["activeTargets"]
         return {one["scrapeUrl"].split("/metrics")[0]: one["health"] for one in found}
 
-    wanted = {f"http://{address(name)}:9100" for name in (CONTROLLER, LOGIN, GPU)} | {f"http://{address(GPU)}:9400"}
-    until(lambda: wanted <= {url for url, health in up().items() if health == "up"}, 120, f"{wanted}, of {up()}")
-    assert [url for url in up() if url.endswith(":9341")], up()
+    nodes = {f"http://{address(LOGIN)}:9100", f"http://{address(GPU)}:9100", f"http://{address(GPU)}:9400"}
+    wanted = nodes | {"http://127.0.0.1:9100", "http://127.0.0.1:9341"}
+    until(lambda: wanted <= {url for url, health in up().items() if health == "up"}, 60, f"{wanted}, of {up()}")
 
 
 @pytest.mark.usefixtures("cluster")
-def test_verify_finds_the_nodes_in_order() -> None:
-    ok(play("--limit", "pcluster_head", *variables(verify_stages=["nodes"], verify_report=""), name="verify"))
+def test_verify_finds_nodes_and_containers_in_order() -> None:
+    """With the Enroot and the Pyxis that the AMI has."""
+    wanted = variables(verify_stages=["nodes", "containers"], verify_report="")
+    done = ok(play("--limit", "pcluster_head", *wanted, name="verify"))
+    assert re.search(r"containers +gpu +gpus +ok +8 GPUs in the container", done.stdout), done.stdout[-3000:]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_fleet_says_why_it_cannot_reach_the_nodes() -> None:
+    bundle = variables(fleet_bundle="s3://sagemaker-sandbox-bundles/bundles/1", fleet_sha256="0" * 64)
+    told = said(failed(play(*bundle, name="fleet")))
+    assert "found nodes of SageMaker HyperPod, which Run Command does not know" in told
 
 
 @pytest.mark.usefixtures("cluster")

@@ -188,11 +188,14 @@ def test_a_replaced_node_is_another_instance_at_the_same_address(flavour: Any) -
     flavour.deploy()
     flavour.boot()
     before = flavour.cluster
+    flavour.running = lambda: {"postboot-hp-controller", "postboot-hp-login"}
     flavour.replace("hp-gpu")
     after = flavour.cluster
     assert after["instances"]["hp-gpu"] != before["instances"]["hp-gpu"]
     assert after["instances"]["hp-login"] == before["instances"]["hp-login"]
     (nodes,) = [cluster["Nodes"] for cluster in flavour.told[-1]]
+    told = [[node["InstanceStatus"]["Status"] for node in clusters[0]["Nodes"]] for clusters in flavour.told[-2:]]
+    assert told == [["Running", "Running", "Pending"], ["Running"] * 3], "the other nodes are there meanwhile"
     assert nodes[-1]["PrivateDnsHostname"] == "ip-10-115-0-52.ec2.internal"
     with pytest.raises(SystemExit, match=r"NODE is 'gpu'; the cluster's nodes are hp-controller"):
         flavour.replace("gpu")
