@@ -155,7 +155,7 @@ def test_metrics_of_devices_and_of_what_uses_them(converged: Host, on: On) -> No
         until(lambda: re.search(used, scrape(on("head")), re.MULTILINE), 20, "the cores in use")
         busy = scrape(on("head"))
         assert re.search(
-            r'^neuron_runtime_memory_used_bytes\{.*memory_location="neuron_device".*\} 1.2519788544e\+010$',
+            r'^neuron_runtime_memory_used_bytes\{.*memory_location="neuron_device".*\} 1.2519788544e\+10$',
             busy,
             re.MULTILINE,
         )

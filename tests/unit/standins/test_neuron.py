@@ -41,7 +41,9 @@ def start(tmp_path: Path, repo: Path) -> Start:
 
     def run(name: str, *words: str) -> subprocess.Popen[str]:
         text = (repo / f"molecule/cluster/standins/neuron/{name}.py").read_text()
-        text = text.replace("/sys/devices/virtual/neuron_device", str(sysfs)).replace('"/dev"', f'"{devices}"')
+        for place in ("/sys/devices/virtual/neuron_device", "/run/sandbox-hardware/ioctl"):
+            text = text.replace(place, str(sysfs))
+        text = text.replace('"/dev"', f'"{devices}"')
         program = tmp_path / f"{name}.py"
         program.write_text(text.replace("http://169.254.169.254", "http://127.0.0.1:9"))
         return subprocess.Popen([sys.executable, str(program), *words], stdout=subprocess.PIPE, text=True)

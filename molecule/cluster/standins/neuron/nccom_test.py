@@ -14,7 +14,8 @@ import re
 import sys
 from pathlib import Path
 
-SYSFS = Path("/sys/devices/virtual/neuron_device")
+# What the driver answers on /dev/neuron* (neuron_ioctl.h), to whoever may open it: sysfs is for root alone.
+DRIVER = Path("/run/sandbox-hardware/ioctl")
 SAID = Path("/run/sandbox-neuron")
 ELEMENTS = {"uint8": 1, "fp16": 2, "bf16": 2, "fp32": 4}
 UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
@@ -41,7 +42,7 @@ def main() -> None:
     parser.add_argument("-c", "--check", nargs="?", const="random", choices=["random", "all_ones"])
     parser.add_argument("--non-interactive", action="store_true")
     options = parser.parse_args()
-    cores = sum(int((path / "core_count").read_text()) for path in SYSFS.glob("neuron[0-9]*"))
+    cores = sum(int((path / "core_count").read_text()) for path in DRIVER.glob("neuron[0-9]*"))
     if not cores:
         sys.exit(
             "Neuron DKMS Driver is not running! Read the troubleshooting guide at: https://awsdocs-neuron."

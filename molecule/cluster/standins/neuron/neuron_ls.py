@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # Copyright (c) 2026 The pcluster.postboot contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A stand-in for AWS Neuron's neuron-ls: the devices are those in /dev, with what the driver's sysfs says of them."""
+"""A stand-in for AWS Neuron's neuron-ls: the devices are those in /dev, with what the driver says of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-SYSFS = Path("/sys/devices/virtual/neuron_device")
+# What the driver answers on /dev/neuron* (neuron_ioctl.h), to whoever may open it: sysfs is for root alone.
+DRIVER = Path("/run/sandbox-hardware/ioctl")
 GIB = 1 << 30
 # GiB of memory of a device, by what the driver calls it (AWS' architecture pages).
 MEMORY = {"Trainium1": 32, "Inferentia2": 32, "Trainium2": 96}
@@ -54,14 +55,14 @@ def main() -> None:
     for short, name in (("-w", "--wide"), ("-a", "--show-all-procs"), ("-t", "--topology"), ("-j", "--json-output")):
         parser.add_argument(short, name, action="store_true")
     options = parser.parse_args()
-    paths = [path for path in SYSFS.glob("neuron[0-9]*") if (Path("/dev") / path.name).exists()]
+    paths = [path for path in DRIVER.glob("neuron[0-9]*") if (Path("/dev") / path.name).exists()]
     devices = sorted(map(device, paths), key=lambda one: int(one["neuron_device"]))
     if not devices:
         sys.exit("neuron-ls: no device found (the words are the stand-in's)")
     if options.json_output:
         print(json.dumps(devices, indent=4))
         return
-    print(f"instance-type: {(SYSFS / 'neuron0/info/architecture/instance_type').read_text().strip()}")
+    print(f"instance-type: {(DRIVER / 'neuron0/info/architecture/instance_type').read_text().strip()}")
     print(table(devices))
 
 

@@ -53,7 +53,7 @@ class Cluster(slurm.Cluster):
         self.devices(name, 16)
         for program in ("neuron-ls", "nccom-test"):
             text = (STANDINS / f"{program.replace('-', '_')}.py").read_text()
-            text = text.replace("/sys/devices/virtual/neuron_device", f"ROOT/{name}/sysfs")
+            text = text.replace("/run/sandbox-hardware/ioctl", f"ROOT/{name}/sysfs")
             text = text.replace('"/dev"', f'"ROOT/{name}/dev"').replace("/run/sandbox-neuron", f"ROOT/{name}/said")
             self.program(f"{name}/tools/{program}", text.replace("#!/usr/bin/python3", "#!PYTHON"))
 
