@@ -255,7 +255,8 @@ DRAINS = ("--tags", "node_health", "--limit", f"head,{GPU},{CPU}")
 
 @contextmanager
 def draining() -> Iterator[None]:
-    """A decider that drains one node at most."""
+    """A decider that drains one node at most, and knows of no earlier drain that somebody has ended."""
+    host("head").check_output("rm -f /var/lib/pcluster-postboot/node-health/history.json")
     ok(playbook(*DRAINS, *variables(node_health_action="drain", node_health_max_nodes=1)))
     with unmanaged():
         try:
