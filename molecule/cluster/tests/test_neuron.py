@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from testinfra.host import Host
 
 from .alerts import often
+from .bundles import queue_of, update
 from .conftest import command, playbook
 from .helpers import On, Play, as_user, exposure, image_of_busybox, joined, ok, process, until, variables
 from .test_dashboards import FILES, every_query_has_data, has_data
@@ -101,6 +103,22 @@ def told(host: Host) -> dict[str, Any]:
 
 def scrape(host: Host) -> str:
     return str(host.check_output(f"curl -sf http://{NODE}:8000/metrics"))
+
+
+def test_it_configures_itself_at_its_boot(on: On, publish: Callable[[str], dict[str, Any]], tmp_path: Path) -> None:
+    """With the bundle that is published for its queue. Before the others, for which it boots bare."""
+    queue, node = queue_of(publish("main"), "trn"), on(NODE)
+    try:
+        assert update("main", tmp_path, {"Scheduling": {"SlurmQueues": [queue]}}).returncode == 0
+        with joined(NODE):
+            idle = "systemctl show --property=ActiveState --value pcluster-postboot"
+            until(lambda: node.check_output(idle) == "inactive", 180, "the end of what the boot has deferred")
+            ran = {name: one["status"] for name, one in told(node).items()}
+            assert (ran["neuron"], ran["neuron_exporter"]) == ("changed", "changed"), ran
+            assert set(ran.values()) <= {"unchanged", "changed", "skipped"}
+            assert node.service(UNIT).is_running
+    finally:
+        assert update("main", tmp_path, {}).returncode == 0
 
 
 def test_it_is_in_the_inventorys_group(converged: Host) -> None:
