@@ -292,8 +292,8 @@ def judge_cut(last: str, progress: Mapping[str, Any], report: Mapping[str, Any],
     if args.defer == "no":
         return Verdict(STOPPED, line)
     if undone and node_type() not in ("head", "login"):
-        needed = "a longer DevSettings/Timeouts/ComputeNodeBootstrapTimeout, a larger --budget where one is given"
-        needed = "a larger publish_budget" if on_hyperpod() else needed
+        longer = "a longer DevSettings/Timeouts/ComputeNodeBootstrapTimeout, a larger --budget where one is given"
+        needed = "a larger publish_budget" if on_hyperpod() else longer
         return Verdict(STOPPED, f"{line}; jobs would find the node unfinished; needed: {needed}, or common_deferred")
     return Verdict(DONE, line, left=True, undone=undone)
 
