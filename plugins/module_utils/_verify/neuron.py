@@ -155,7 +155,9 @@ def _devices(subject: str, kind: str, nodes: Sequence[Node], seen: Output, found
         why = f"there is no neuron-ls on {shown(without)}; run site with --tags neuron"
         yield Check("neuron-ls", subject, "skipped", why)
     for why, names in bad.items():
-        yield Check("neuron-ls", subject, "failed", f"{why.format(shown(names))}; see 'dmesg | grep -i neuron' there")
+        yield Check(
+            "neuron-ls", subject, "failed", f"{why.replace('{}', shown(names))}; see 'dmesg | grep -i neuron' there"
+        )
     if found:
         counts = sorted({(one.devices, one.cores) for one in found.values()})
         what = " or ".join(f"{count} device{'s' if count > 1 else ''} with {cores} cores" for count, cores in counts)

@@ -193,11 +193,10 @@ def test_without_a_driver(cluster: Cluster, run: Run) -> None:
     )
 
 
-def test_a_list_that_is_none(cluster: Cluster, run: Run) -> None:
-    cluster.program("n1/tools/neuron-ls", "#!/bin/sh\necho 'instance-type: trn1.32xlarge'\n")
-    assert checks(run())[0][3].startswith(
-        "neuron-ls printed no list of devices ('instance-type: trn1.32xlarge') on n1;"
-    )
+@pytest.mark.parametrize("printed", ["instance-type: trn1.32xlarge", '{"error": 1}'])
+def test_a_list_that_is_none(cluster: Cluster, run: Run, printed: str) -> None:
+    cluster.program("n1/tools/neuron-ls", f"#!/bin/sh\necho '{printed}'\n")
+    assert checks(run())[0][3].startswith(f"neuron-ls printed no list of devices ('{printed}') on n1;")
 
 
 def test_a_benchmark_that_fails_is_no_measurement(cluster: Cluster, run: Run) -> None:
