@@ -380,8 +380,8 @@ class Checker:
         """Say why a component is not for a platform, or whose exporter is there already; empty where it is for it."""
         if not elsewhere.runs:
             return f"not on {_platform(node)}: {elsewhere.why}"
-        ports = [int(str(self._try(name, "")).rpartition(":")[2] or 0) for name in role.addresses]
-        taken = [str(port) for port in ports if port in (node.get("exporter_ports") or ())]
+        ports = [str(self._try(name, "")).rpartition(":")[2] for name in role.addresses]
+        taken = [port for port in ports if port in map(str, node.get("exporter_ports") or ())]
         return f"an exporter of {_platform(node)} itself serves port {', '.join(taken)}" if taken else ""
 
     def _refuse_outside(self, role: Role, switch: str, plan: Plan) -> None:

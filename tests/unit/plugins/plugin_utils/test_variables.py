@@ -316,6 +316,10 @@ def test_an_exporter_elsewhere_runs_beside_those_of_hyperpod() -> None:
     assert _on_hyperpod("slurm_exporter", slurm_exporter_listen_address="127.0.0.1:9342")[1].run
 
 
+def test_an_address_without_a_port_is_for_the_check_of_its_values() -> None:
+    assert _on_hyperpod("node_exporter", node_exporter_listen_address="localhost")[1].run
+
+
 def test_hyperpod_alone_replaces_nodes_there() -> None:
     assert _on_hyperpod("node_health")[0] == []
     (line,) = _on_hyperpod("node_health", node_health_action="drain")[0]
