@@ -73,7 +73,7 @@ class _Queue:
         if neuron and not draft.get(*self.path, "Image", "CustomAmi") and not cluster.system.custom_ami:
             draft.notes.append(
                 f"{where}: ParallelCluster's own image has no driver for the Neuron devices of {', '.join(neuron)}; "
-                "role neuron builds one at each boot, and custom_ami names an image that has it"
+                "role neuron builds one at each boot, before jobs start; custom_ami names an image that has it"
             )
         cluster.iam(where, item, cluster.given.get("policies") or [], *self.path)
         health = item.get("gpu_health_check")

@@ -69,6 +69,22 @@ def test_inf1_has_a_driver_that_knows_it(work_out: WorkOut, instance_type: str |
     assert work_out("neuron", {"instance_type": instance_type})("__neuron_driver_pin") == pin
 
 
+@pytest.mark.parametrize(
+    ("driver", "image", "check", "due"),
+    [
+        (None, False, False, True),
+        ("2.30.2.0", False, False, False),  # another, which a reboot replaces
+        (None, True, False, False),
+        (None, False, True, False),
+    ],
+)
+def test_a_node_without_the_driver_in_its_kernel_fails(
+    work_out: WorkOut, driver: str | None, image: bool, check: bool, due: bool
+) -> None:
+    value = work_out("neuron", {"neuron": {**NEURON, "driver": driver}, "image_build": image}, ansible_check_mode=check)
+    assert value("__neuron_has_to_load") is due
+
+
 @pytest.mark.parametrize(("manager", "host"), [("apt", "apt"), ("dnf", "yum")])
 def test_each_package_manager_has_its_repository(work_out: WorkOut, manager: str, host: str) -> None:
     value = work_out("neuron", {}, __common_package_manager=manager)
