@@ -131,6 +131,12 @@ def render(release: Release, made: Hook, groups: list[dict[str, Any]]) -> str:
             f"{', '.join(lacking)}: without SlurmConfig.NodeType. Such nodes take their type from "
             "provisioning_parameters.json, and fail where they have none"
         )
+    bare = [group["InstanceGroupName"] for group in groups if not _mounts(group)]
+    if 0 < len(bare) < len(groups):
+        lines.append(
+            f"{', '.join(bare)}: without a file system that other groups have, where role fsx stops a node. Give them "
+            "the same FsxLustreConfig, or set fsx_required: false for their nodes"
+        )
     lines += [
         "The hook runs when an instance is made: at its creation, where it replaces another, after a software update.",
         "Where the hook fails, the instance does; /var/log/pcluster-postboot/pull.log and CloudWatch say why.",

@@ -76,7 +76,8 @@ def printed(cluster: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def test_what_is_printed_is_what_the_api_takes() -> None:
-    _words, part = printed(CLUSTER)
+    words, part = printed(CLUSTER)
+    assert "\n# controller: without a file system that other groups have, where role fsx stops a node." in words
     found = {group.pop("InstanceGroupName"): group for group in part["InstanceGroups"]}
     cluster = {
         **CLUSTER,
@@ -94,6 +95,7 @@ def test_what_is_printed_is_what_the_api_takes() -> None:
 def test_lifecycle_scripts_are_told_where_the_hook_belongs() -> None:
     words, part = printed(SCRIPTED)
     assert part == {}
+    assert "without a file system" not in words
     name = made(SCRIPTED["InstanceGroups"]).name
     beside = "s3://sagemaker-mine/LifecycleScripts/base-config/pcluster-postboot/"
     assert f"aws s3 cp --recursive s3://sagemaker-mine/post/boot/{name}/ {beside}" in words
