@@ -231,6 +231,8 @@ def test_containers_have_the_devices(converged: Host, on: On) -> None:
         head.check_output(f"rm {IMAGE}")
 
 
-def test_a_mistake_is_one_line_before_anything_is_touched(converged: Host, play: Play) -> None:
+def test_a_pin_without_a_hash_is_named_and_the_exporter_stays(converged: Host, play: Play) -> None:
+    before = process(converged, UNIT)
     done = play(*ONLY, *variables(neuron_exporter_version="0.27.0", neuron_exporter_sha256={"noarch": ""}))
     assert "neuron_exporter_sha256['noarch']" in done.stdout + done.stderr
+    assert process(converged, UNIT) == before
