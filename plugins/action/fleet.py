@@ -222,22 +222,22 @@ def _request(args: Mapping[str, Any]) -> fleet_rollout.Request:
 def _nodes(variables: Mapping[str, Any]) -> list[run_command.Node]:
     """Return the hosts of the play, which has the inventory and --limit behind it; without a monitoring instance."""
     hostvars = variables.get("hostvars") or {}
-    nodes, strangers, pods = [], [], []
+    nodes, strangers, held = [], [], []
     for host in variables.get("ansible_play_hosts_all") or []:
         theirs = hostvars[host]
         found = [str(theirs.get(name) or "") for name in _NEEDED]
         if theirs.get("pcluster_node_type") == MONITORING:
             continue
         if theirs.get("pcluster_platform") == HYPERPOD:
-            pods.append(str(host))
+            held.append(str(host))
         elif all(found):
             group = " ".join(str(theirs.get(name) or "") for name in _KIND)
             nodes.append(run_command.Node(*[str(host), *found, group]))
         else:
             strangers.append(str(host))
-    if pods:
+    if held:
         raise Problem(
-            f"{some(pods)}: found nodes of SageMaker HyperPod, which Run Command does not know (ssm:SendCommand takes "
+            f"{some(held)}: found nodes of SageMaker HyperPod, which Run Command does not know (ssm:SendCommand takes "
             "ids of instances, and Session Manager alone knows sagemaker-cluster:…); needed: --limit "
             "'!pcluster_platform_hyperpod'. The playbook site brings them what is new, over ssh_over_ssm or ssm"
         )

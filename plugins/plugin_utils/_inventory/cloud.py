@@ -106,9 +106,9 @@ class Cloud:
             for region, client in clients.items()
             for number, filters in enumerate(questions)
         }
-        pods = None
+        hyperpod = None
         if HYPERPOD in query.platforms and query.of_clusters:
-            pods = HyperPod(query, self._client, self._pool, self._gather)
+            hyperpod = HyperPod(query, self._client, self._pool, self._gather)
         # In one region, clusters that are named can be asked for elsewhere before EC2 has answered.
         only = query.platforms == (PARALLELCLUSTER,) and len(query.regions) == 1
         early = query.named if only and query.of_clusters else []
@@ -126,18 +126,19 @@ class Cloud:
         if query.slurm_names:
             self._name(nodes, {key: extra[key]["names"] for key in present if key[1]})
         regions = list(instances)
-        if pods:
-            nodes += pods.nodes()
-            regions = list(dict.fromkeys([*regions, *pods.regions]))
+        if hyperpod:
+            nodes += hyperpod.nodes()
+            regions = list(dict.fromkeys([*regions, *hyperpod.regions]))
         found = Found(
             nodes=[node for node in nodes if query.lists(node)],
             heads=[node for node in nodes if node["node_type"] == "head" and node["state"] == "running"],
         )
         listed = sorted({_key(node) for node in found.nodes})
         if query.ssm_online:
-            self._keep_online(found, {key: one["online"] for key, one in extra.items() if key in listed}, pods)
-        self._check_clusters({cluster for _region, cluster in listed}, regions, pods.existing if pods else set())
-        found.warnings = [*self.warnings, *(pods.warnings if pods else [])]
+            self._keep_online(found, {key: one["online"] for key, one in extra.items() if key in listed}, hyperpod)
+        existing = hyperpod.existing if hyperpod else set()
+        self._check_clusters({cluster for _region, cluster in listed}, regions, existing)
+        found.warnings = [*self.warnings, *(hyperpod.warnings if hyperpod else [])]
         return found
 
     def _ask_more(self, region: str, cluster: str) -> dict[str, Future[Any]]:
@@ -193,7 +194,7 @@ class Cloud:
             if name and node["node_type"] == "compute":
                 node["slurm_node"] = name
 
-    def _keep_online(self, found: Found, calls: Mapping[ClusterKey, Future[Any]], pods: HyperPod | None) -> None:
+    def _keep_online(self, found: Found, calls: Mapping[ClusterKey, Future[Any]], hyperpod: HyperPod | None) -> None:
         """Leave out the nodes whose agents do not answer, and say what usually is the reason."""
         theirs = [node for node in found.nodes if node.get("platform") == HYPERPOD]
         found.nodes = [node for node in found.nodes if node.get("platform") != HYPERPOD]
@@ -212,8 +213,8 @@ class Cloud:
                 "Iam/AdditionalIamPolicies), or that they have no way to the SSM endpoints"
             )
         found.nodes = [node for node in found.nodes if node["instance_id"] in online.get(_key(node), ())]
-        if pods and theirs:
-            found.nodes += pods.online(theirs)
+        if hyperpod and theirs:
+            found.nodes += hyperpod.online(theirs)
 
     def _check_clusters(self, listed: set[str], regions: Sequence[str], others: set[str]) -> None:
         """Ask once more where a cluster has no node: it may not exist, or have nothing that was asked for."""
