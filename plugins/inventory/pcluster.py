@@ -28,8 +28,8 @@ description:
     C(pcluster_private_ip), C(pcluster_private_dns), C(pcluster_public_ip), C(pcluster_public_dns), C(pcluster_os),
     C(pcluster_architecture) (V(x86_64) or V(aarch64)), C(pcluster_scheduler), C(pcluster_version) (of
     ParallelCluster), C(pcluster_efa), C(pcluster_gpu), C(pcluster_neuron), C(pcluster_launch_time),
-    C(pcluster_platform) (V(hyperpod)) and C(pcluster_ssm_target) (of HyperPod). What does not apply to a node or is not
-    known is not defined.
+    C(pcluster_platform) (V(hyperpod)), C(pcluster_ssm_target) and C(pcluster_mounts) (of HyperPod; the last has
+    C(path), C(type) and C(source) of each file system). What does not apply to a node or is not known is not defined.
   - Strings from AWS are never templates, whatever they contain.
 requirements:
   - boto3 and botocore (with O(source=ec2))

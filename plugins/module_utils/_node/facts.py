@@ -156,12 +156,10 @@ def read_node(
     facts["architecture"] = hardware.architecture(tree)
     facts["go_architecture"] = hardware.GO_ARCHITECTURES.get(facts["architecture"] or "")
     # Mounts come before anything that may lie on one: a dead one is known, and left alone, from here on.
-    facts["mounts"] = storage.read_mounts(tree, identity.mounts)
+    facts["mounts"] = storage.read_mounts(tree, _given(overrides, "mounts").get("wanted") or identity.mounts)
     facts["scratch"] = storage.scratch(tree, identity.scratch)
     facts["version"] = parallelcluster.version(tree)
-    over_slurm = (overrides or {}).get("slurm")
-    prefix = over_slurm.get("prefix") if isinstance(over_slurm, dict) else None
-    prefix = str(prefix or "/opt/slurm")
+    prefix = str(_given(overrides, "slurm").get("prefix") or "/opt/slurm")
     if tree.is_dir(prefix):
         facts["slurm"] = {"prefix": prefix, "version": software.slurm_version(tree, prefix, run)}
     facts.update(hardware.read_hardware(tree))
@@ -173,6 +171,11 @@ def read_node(
         tree.problem(line)
     facts["problems"] = [*tree.problems, *facts["problems"]]
     return facts
+
+
+def _given(overrides: dict[str, Any] | None, fact: str) -> dict[str, Any]:
+    found = (overrides or {}).get(fact)
+    return found if isinstance(found, dict) else {}
 
 
 def merge(facts: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ docs/hyperpod.md has the source of each fact.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import (
@@ -42,6 +43,7 @@ GPU_JOBS = {
     "/opt/slurm/etc/scripts/prolog.sh": "/run/slurm/dcgm_job_mapping",
 }
 _UNITS = "/etc/systemd/system"
+_LUSTRE = "/fsx"  # where the API's MountPath is left out
 _LISTENS = re.compile(r"^ *\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:[0-9A-F]{4} 0A ", re.MULTILINE)
 
 
@@ -78,6 +80,18 @@ def identity(tree: Tree, os_name: str | None) -> Identity:
     if facts["node_type"] != "head":
         facts["head_node_ip"] = first(slurm.get("PrimaryControllerIp"), *_controllers(config, parameters))
     return Identity(PLATFORM, facts, _mounts(published, parameters), ["/opt/dlami/nvme", "/opt/sagemaker"])
+
+
+def mounts_of(group: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the file systems of an instance group, as SageMaker's API describes them."""
+    mounts = []
+    for storage in group.get("InstanceStorageConfigs") or ():
+        if lustre := storage.get("FsxLustreConfig"):
+            source = f"{lustre['DnsName']}@tcp:/{lustre['MountName']}"
+            mounts.append({"path": lustre.get("MountPath") or _LUSTRE, "type": "lustre", "source": source})
+        if (openzfs := storage.get("FsxOpenZfsConfig")) and openzfs.get("MountPath"):
+            mounts.append({"path": openzfs["MountPath"], "type": "nfs", "source": f"{openzfs['DnsName']}:/fsx"})
+    return mounts
 
 
 def exporter_ports(tree: Tree) -> list[int]:

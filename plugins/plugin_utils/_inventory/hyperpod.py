@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Callable
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._efa.devices import DEVICES
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.hyperpod import mounts_of
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.neuron import has_neuron
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import code_of, one_line, some
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.session import ClientMaker
@@ -109,6 +110,8 @@ class Reader:
             "launch_time": launch_time(summary["LaunchTime"].astimezone(datetime.timezone.utc)),
             "tags": {},
         }
+        if mounts := mounts_of(group):
+            node["mounts"] = mounts
         if kind != "head":
             node["queue" if kind == "compute" else "pool"] = name
         host = summary.get("PrivateDnsHostname", "")

@@ -26,7 +26,7 @@ Node = dict[str, Any]
 VARIABLES = (
     *("cluster", "node_type", "queue", "compute_resource", "pool", "slurm_node", "instance_id", "instance_type"),
     *("state", "region", "zone", "private_ip", "private_dns", "public_ip", "public_dns", "os", "architecture"),
-    *("scheduler", "version", "efa", "gpu", "neuron", "launch_time", "platform", "ssm_target"),
+    *("scheduler", "version", "efa", "gpu", "neuron", "launch_time", "platform", "ssm_target", "mounts"),
 )
 # What a node's own facts call the same.
 _SAME = (

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.hyperpod import mounts_of
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import node_type
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish import rights
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish.custom_actions import ARCHIVE, SCRIPT, Release
@@ -22,7 +23,6 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish.custom_
 HOOK, ARGUMENTS, GROUPS = "on_init_complete.sh", "arguments", "hyperpod.json"
 PREFIX = "s3://sagemaker-"
 FOLDER = "pcluster-postboot"  # of our files, beside lifecycle scripts
-_MOUNT = "/fsx"  # where the API's MountPath is left out
 
 
 class Hook(NamedTuple):
@@ -66,19 +66,8 @@ def described(groups: list[dict[str, Any]]) -> dict[str, Any]:
         except ValueError as error:
             told = f"publish_hyperpod: instance group {name} has SlurmConfig.NodeType {kind}"
             raise Problem(f"{told}; needed: Controller, Login or Compute") from error
-        found[name] = {"node_type": kind, "mounts": _mounts(group)}
+        found[name] = {"node_type": kind, "mounts": mounts_of(group)}
     return {"groups": found}
-
-
-def _mounts(group: Mapping[str, Any]) -> list[dict[str, str]]:
-    mounts = []
-    for storage in group.get("InstanceStorageConfigs") or ():
-        if lustre := storage.get("FsxLustreConfig"):
-            source = f"{lustre['DnsName']}@tcp:/{lustre['MountName']}"
-            mounts.append({"path": lustre.get("MountPath") or _MOUNT, "type": "lustre", "source": source})
-        if (openzfs := storage.get("FsxOpenZfsConfig")) and openzfs.get("MountPath"):
-            mounts.append({"path": openzfs["MountPath"], "type": "nfs", "source": f"{openzfs['DnsName']}:/fsx"})
-    return mounts
 
 
 def refuse_place(base: str) -> None:
@@ -131,7 +120,7 @@ def render(release: Release, made: Hook, groups: list[dict[str, Any]]) -> str:
             f"{', '.join(lacking)}: without SlurmConfig.NodeType. Such nodes take their type from "
             "provisioning_parameters.json, and fail where they have none"
         )
-    bare = [group["InstanceGroupName"] for group in groups if not _mounts(group)]
+    bare = [group["InstanceGroupName"] for group in groups if not mounts_of(group)]
     if 0 < len(bare) < len(groups):
         lines.append(
             f"{', '.join(bare)}: without a file system that other groups have, where role fsx stops a node. Give them "

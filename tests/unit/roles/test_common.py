@@ -21,6 +21,9 @@ def test_the_inventory_tells_what_a_node_of_hyperpod_is(work_out: Variables) -> 
     told: dict[str, Any] = {"pcluster_platform": "hyperpod", "pcluster_node_type": "compute", "pcluster_queue": "h100"}
     of = work_out("common", {}, **told)
     assert of("__common_overrides") == {"node_type": "compute", "platform": "hyperpod", "queue": "h100"}
+    mounts = [{"path": "/fsx", "type": "lustre", "source": "fs-01.fsx.us-east-1.amazonaws.com@tcp:/1abcdefg"}]
+    with_mounts = work_out("common", {}, **told, pcluster_mounts=mounts)
+    assert with_mounts("__common_overrides")["mounts"] == {"wanted": mounts}
     mine = work_out("common", {}, **{**told, "common_node_overrides": {"node_type": "head"}})
     assert mine("__common_overrides")["node_type"] == "head", "what a person says counts more"
     assert work_out("common", {}, pcluster_node_type="compute")("__common_overrides") == {}

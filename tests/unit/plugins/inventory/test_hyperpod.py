@@ -20,6 +20,7 @@ from ansible_collections.pcluster.postboot.tests.programs import REPO, load
 pytest.importorskip("moto.server")
 pytestmark = pytest.mark.once
 
+LUSTRE = "fs-0123456789abcdef0.fsx.us-west-2.amazonaws.com"
 KEYS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
 Arrange = Callable[..., Any]
 Listing = Callable[..., Any]
@@ -66,7 +67,12 @@ def training(workers: int = 3) -> dict[str, Any]:
     groups = [
         group("worker-group-1", "Controller"),
         group("controller-machine", "Login"),
-        group("login-group", "Compute", NetworkInterface={"InterfaceType": "efa-only"}),
+        group(
+            "login-group",
+            "Compute",
+            NetworkInterface={"InterfaceType": "efa-only"},
+            InstanceStorageConfigs=[{"FsxLustreConfig": {"DnsName": LUSTRE, "MountName": "1abcdefg"}}],
+        ),
     ]
     nodes = [
         node(1, "worker-group-1", "ml.m5.xlarge"),
@@ -146,6 +152,7 @@ def test_nodes_have_the_type_that_the_api_tells_and_not_that_of_their_groups_nam
         "pcluster_efa": True,
         "pcluster_gpu": True,
         "pcluster_neuron": False,
+        "pcluster_mounts": [{"path": "/fsx", "type": "lustre", "source": f"{LUSTRE}@tcp:/1abcdefg"}],
         "pcluster_launch_time": "2026-11-20T07:55:30+00:00",
         "pcluster_ssm_target": "sagemaker-cluster:ab12cd34ef56_login-group-i-00000000000000010",
         "ansible_connection": "ssh",

@@ -15,8 +15,8 @@ COMPUTE, CONTROLLER = "hyperpod-compute", "hyperpod-controller"
 LISTENING = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
 
-def facts_of(root):
-    facts = node_facts.read_node(str(root))
+def facts_of(root, **more):
+    facts = node_facts.read_node(str(root), **more)
     assert set(facts) == set(node_facts.empty_facts())
     json.dumps(facts)
     return facts
@@ -91,6 +91,8 @@ def test_what_publish_writes_comes_before_the_parameters(node_tree):
     )
     facts = facts_of(root)
     assert (facts["node_type"], facts["mounts"]["wanted"]) == ("login", [])
+    told = facts_of(root, overrides={"mounts": {"wanted": [{"path": "/none", "type": "lustre", "source": "fs-1"}]}})
+    assert told["mounts"]["missing"] == ["/none"], "what the inventory tells is looked for, too"
 
 
 def test_the_name_of_a_group_tells_no_type(node_tree):
