@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.hyperpod import PLATFORM as HYPERPOD
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.variables import dynamic
 
 _PORT = re.compile(r"at (http://127\.0\.0\.1:(\d+))")  # roles/grafana's summary, where nothing else is in front
@@ -32,15 +33,19 @@ def steps(
     play = " ".join(["ansible-playbook", *(word for one in sources for word in ("-i", shlex.quote(_short(one))))])
     first = known.get(hosts[0], {})
     told = str(first.get("publish_s3") or "")
-    place = told if told and not dynamic(told) else "s3://my-bucket/postboot"
+    hyperpod = first.get("pcluster_platform") == HYPERPOD
+    place = told if told and not dynamic(told) else f"s3://{'sagemaker-' if hyperpod else ''}my-bucket/postboot"
     name = str(heads[0].get("cluster") or "my-cluster")
+    described = f"publish_hyperpod={shlex.quote(name)}.json" if hyperpod else f"publish_config={shlex.quote(name)}.yaml"
+    seen = _dashboards(heads, known)
+    if not seen and not hyperpod:  # where status knows of no boots
+        seen = "Watch nodes boot:", f"{play} pcluster.postboot.status --limit {limit}"
     lines = [
         ("Prove that the cluster works:", f"{play} pcluster.postboot.verify --limit {limit}"),
-        _dashboards(heads, known) or ("Watch nodes boot:", f"{play} pcluster.postboot.status --limit {limit}"),
+        *([seen] if seen else []),
         (
             "Have new nodes configure themselves:",
-            f"{play} pcluster.postboot.publish -e publish_s3={shlex.quote(place)} "
-            f"-e publish_config={shlex.quote(name)}.yaml",
+            f"{play} pcluster.postboot.publish -e publish_s3={shlex.quote(place)} -e {described}",
         ),
     ]
     width = max(len(what) for what, _command in lines)

@@ -65,6 +65,17 @@ def test_session_manager_knows_a_node_of_hyperpod_by_its_target() -> None:
     assert " --target sagemaker-cluster:ab12cd34ef56_controllers-i-01 " in commands(report(), known=known)[1]
 
 
+def test_a_cluster_of_hyperpod_is_published_for_by_its_json_and_has_no_status() -> None:
+    known = {**SSM, "pcluster_platform": "hyperpod"}
+    assert commands(report(grafana=""), known=known) == [
+        "ansible-playbook pcluster.postboot.verify --limit head",
+        "ansible-playbook pcluster.postboot.publish -e publish_s3=s3://sagemaker-my-bucket/postboot "
+        "-e publish_hyperpod=research.json",
+    ]
+    told = commands(report(), known={**known, "publish_s3": "s3://sagemaker-bundles/x"})
+    assert " -e publish_s3=s3://sagemaker-bundles/x -e publish_hyperpod=" in told[-1]
+
+
 @pytest.mark.parametrize(
     ("grafana", "what"),
     [
