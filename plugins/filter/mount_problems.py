@@ -9,7 +9,7 @@ short_description: What is wrong with the mounts that a cluster promises
 version_added: 0.2.0
 author: The pcluster.postboot contributors (@pcluster)
 description:
-  - Returns one sentence for each file system that ParallelCluster promises to a node and that is not there, does not
+  - Returns one sentence for each file system that the cluster promises to a node and that is not there, does not
     answer, or is of another kind.
 positional: fstypes
 options:
@@ -35,7 +35,7 @@ _value:
   description: The sentences. None where nothing is wrong.
   type: list
   elements: str
-  sample: ["/fsx: dna.json wants lustre, found no mount; see `systemctl status /fsx`, then `mount /fsx`"]
+  sample: ["/fsx: the cluster promises lustre, found no mount; see `systemctl status /fsx`, then `mount /fsx`"]
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -47,7 +47,7 @@ def mount_problems(mounts: Mapping[str, Any], fstypes: Iterable[str]) -> list[st
     for wanted in mounts["wanted"]:
         path = wanted["path"]
         found = next((mount for mount in mounts["found"] if mount["path"] == path), None)
-        promise = f"{path}: dna.json wants {wanted['type']}"
+        promise = f"{path}: the cluster promises {wanted['type']}"
         if wanted["source"]:
             promise += f" from {wanted['source']}"
         if path in mounts["missing"]:

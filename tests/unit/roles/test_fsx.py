@@ -116,7 +116,7 @@ def test_a_promised_mount_has_to_be_there_as_promised(variables: Variables) -> N
     assert variables("compute", [LUSTRE], [mounted(LUSTRE)])("__fsx_problems") == []
     (line,) = variables("compute", [LUSTRE], [], ("/fsx",))("__fsx_problems")
     assert line.startswith(
-        "/fsx: dna.json wants lustre from fs-1.fsx.us-east-1.amazonaws.com@tcp:/abc, found no mount;"
+        "/fsx: the cluster promises lustre from fs-1.fsx.us-east-1.amazonaws.com@tcp:/abc, found no mount;"
     )
     other = [mounted(LUSTRE, "ext4")]
     assert len(variables("compute", [LUSTRE], other)("__fsx_problems")) == 1

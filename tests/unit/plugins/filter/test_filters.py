@@ -75,16 +75,17 @@ EFS = {"path": "/shared", "type": "efs", "source": None}
             [LUSTRE],
             ["/fsx", "/shared"],
             [
-                "/fsx: dna.json wants lustre from fs-1@tcp:/abc, found a mount that does not answer; "
+                "/fsx: the cluster promises lustre from fs-1@tcp:/abc, found a mount that does not answer; "
                 "see `systemctl status /fsx`, then `mount /fsx`",
-                "/shared: dna.json wants efs, found no mount; see `systemctl status /shared`, then `mount /shared`",
+                "/shared: the cluster promises efs, found no mount; "
+                "see `systemctl status /shared`, then `mount /shared`",
             ],
         ),
         (
             [{**LUSTRE, "type": "ext4", "source": "/dev/sdb"}],
             [],
             [
-                "/fsx: dna.json wants lustre from fs-1@tcp:/abc, found ext4 from /dev/sdb; "
+                "/fsx: the cluster promises lustre from fs-1@tcp:/abc, found ext4 from /dev/sdb; "
                 "mount the right one, or add ext4 to fsx_fstypes"
             ],
         ),
