@@ -50,13 +50,14 @@ def firing(head: Host, alert: str) -> list[dict[str, str]]:
 
 @contextmanager
 def scheduled(what: str) -> Iterator[str]:
-    """Something that AWS has scheduled for a node."""
+    """Something that AWS has scheduled for a node, for which clustermgtd would replace it within 20 seconds."""
     ec2, one = boto3.client("ec2", region_name=TOPOLOGY["region"]), instance(NODE)
-    ec2.create_tags(Resources=[one], Tags=[{"Key": "sandbox:event", "Value": what}])
-    try:
-        yield one
-    finally:
-        ec2.delete_tags(Resources=[one], Tags=[{"Key": "sandbox:event"}])
+    with unmanaged():
+        ec2.create_tags(Resources=[one], Tags=[{"Key": "sandbox:event", "Value": what}])
+        try:
+            yield one
+        finally:
+            ec2.delete_tags(Resources=[one], Tags=[{"Key": "sandbox:event"}])
 
 
 def test_what_aws_has_scheduled_for_a_node_is_told(on: On) -> None:
