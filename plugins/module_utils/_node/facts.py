@@ -25,6 +25,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._node import (
     storage,
 )
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import (
+    inner,
     node_type,
     truth,
 )
@@ -156,10 +157,10 @@ def read_node(
     facts["architecture"] = hardware.architecture(tree)
     facts["go_architecture"] = hardware.GO_ARCHITECTURES.get(facts["architecture"] or "")
     # Mounts come before anything that may lie on one: a dead one is known, and left alone, from here on.
-    facts["mounts"] = storage.read_mounts(tree, _given(overrides, "mounts").get("wanted") or identity.mounts)
+    facts["mounts"] = storage.read_mounts(tree, inner(overrides, "mounts").get("wanted") or identity.mounts)
     facts["scratch"] = storage.scratch(tree, identity.scratch)
     facts["version"] = parallelcluster.version(tree)
-    prefix = str(_given(overrides, "slurm").get("prefix") or "/opt/slurm")
+    prefix = str(inner(overrides, "slurm").get("prefix") or "/opt/slurm")
     if tree.is_dir(prefix):
         facts["slurm"] = {"prefix": prefix, "version": software.slurm_version(tree, prefix, run)}
     facts.update(hardware.read_hardware(tree))
@@ -171,11 +172,6 @@ def read_node(
         tree.problem(line)
     facts["problems"] = [*tree.problems, *facts["problems"]]
     return facts
-
-
-def _given(overrides: dict[str, Any] | None, fact: str) -> dict[str, Any]:
-    found = (overrides or {}).get(fact)
-    return found if isinstance(found, dict) else {}
 
 
 def merge(facts: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:

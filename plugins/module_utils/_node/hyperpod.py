@@ -14,6 +14,7 @@ from typing import Any
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import (
     Identity,
     first,
+    inner,
     node_type,
     os_user,
 )
@@ -55,7 +56,7 @@ def inside(tree: Tree) -> bool:
 def identity(tree: Tree, os_name: str | None) -> Identity:
     """Return who the node is, by its address in the list of the cluster's instances."""
     config = tree.mapping(RESOURCES, required=True) or {}
-    cluster, slurm = _mapping(config.get("ClusterConfig")), _mapping(config.get("SlurmConfig"))
+    cluster, slurm = inner(config, "ClusterConfig"), inner(config, "SlurmConfig")
     arn = (first(cluster.get("ClusterArn")) or "").split(":")
     facts: dict[str, Any] = {
         "cluster": first(cluster.get("ClusterName"), arn[-1].rpartition("/")[2]),
@@ -72,7 +73,7 @@ def identity(tree: Tree, os_name: str | None) -> Identity:
     facts["instance_type"] = re.sub(r"^ml\.", "", first(group.get("InstanceType")) or "") or None
     address = first(instance.get("CustomerIpAddress"))
     facts["node_name"] = "ip-" + address.replace(".", "-") if address else None
-    published = _mapping(_mapping((tree.mapping(GROUPS) or {}).get("groups")).get(name or ""))
+    published = inner(inner(tree.mapping(GROUPS), "groups"), name or "")
     parameters = next(filter(None, map(tree.mapping, PARAMETERS)), {})
     facts["node_type"], facts["reason"] = _node_type(tree, config, name, published, parameters)
     if facts["node_type"] == "compute":
@@ -109,10 +110,6 @@ def exporter_ports(tree: Tree) -> list[int]:
 def _gpu_jobs_dir(tree: Tree) -> str | None:
     """Return where a prolog that is not ours notes which job has which GPU."""
     return next((folder for prolog, folder in GPU_JOBS.items() if tree.exists(prolog)), None)
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _mappings(value: Any) -> list[dict[str, Any]]:

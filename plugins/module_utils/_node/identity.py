@@ -62,6 +62,12 @@ def truth(value: Any) -> bool | None:
     return {"true": True, "false": False}.get(str(value).strip().lower())
 
 
+def inner(mapping: dict[str, Any] | None, name: str) -> dict[str, Any]:
+    """Return the mapping that a mapping has by a name; empty where there is none."""
+    found = (mapping or {}).get(name)
+    return found if isinstance(found, dict) else {}
+
+
 def first(*candidates: Any) -> str | None:
     """Return the first of several values that says something."""
     return next((found for found in map(text, candidates) if found), None)

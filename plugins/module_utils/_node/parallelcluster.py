@@ -12,6 +12,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._node import sto
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import (
     Identity,
     first,
+    inner,
     node_type,
     os_user,
     text,
@@ -77,8 +78,7 @@ def identity(tree: Tree, os_name: str | None) -> Identity:
         tree.problem(f"{DNA} has no object 'cluster'")
         cluster = {}
     spec = tree.mapping(NODE_SPEC) or {}
-    inner = spec.get("compute")
-    compute: dict[str, Any] = inner if isinstance(inner, dict) else {}
+    compute = inner(spec, "compute")
 
     kind, reason = None, None
     spelling = first(config.get("cfn_node_type"), cluster.get("node_type"))

@@ -14,6 +14,7 @@ import yaml
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts as node_facts
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import hyperpod, parallelcluster
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import inner
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.monitoring import MONITORING
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.neuron import has_neuron
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import one_line, some
@@ -192,12 +193,12 @@ def local_node(root: str, told: Callable[[str], None] | None = None) -> Node:
             hyperpod.PLATFORM: f"{hyperpod.RESOURCES} under {root} names no cluster (ClusterName)",
         }
         raise Problem(said[facts["platform"]])
-    compute = _inner(tree.mapping(parallelcluster.NODE_SPEC), "compute")
+    compute = inner(tree.mapping(parallelcluster.NODE_SPEC), "compute")
     found = {
         "os": facts["os"]["name"],
         "state": "running",
-        "zone": compute.get("availability-zone") or _inner(tree.mapping(CLOUD_INIT), "v1").get("availability_zone"),
-        "pool": _inner(tree.mapping(parallelcluster.DNA), "cluster").get("pool_name")
+        "zone": compute.get("availability-zone") or inner(tree.mapping(CLOUD_INIT), "v1").get("availability_zone"),
+        "pool": inner(tree.mapping(parallelcluster.DNA), "cluster").get("pool_name")
         if facts["node_type"] == "login"
         else None,
         "slurm_node": facts["node_name"] if facts["node_type"] == "compute" else None,
@@ -214,11 +215,6 @@ def local_node(root: str, told: Callable[[str], None] | None = None) -> Node:
     elif told:
         node["tags"] = {**_own_tags(node), **_tags_of_cluster(tree, node, told)}
     return node
-
-
-def _inner(mapping: dict[str, Any] | None, name: str) -> dict[str, Any]:
-    found = (mapping or {}).get(name)
-    return found if isinstance(found, dict) else {}
 
 
 def _own_tags(node: Node) -> dict[str, str]:
@@ -242,7 +238,7 @@ def _tags_of_cluster(tree: node_facts.Tree, node: Node, told: Callable[[str], No
     if not isinstance(config, dict):
         told(f"{why}, so pcluster_tags lacks the Tags of the cluster's configuration")
         return {}
-    queue = _named(_inner(config, "Scheduling").get("SlurmQueues"), node.get("queue"))
+    queue = _named(inner(config, "Scheduling").get("SlurmQueues"), node.get("queue"))
     sections = (config, queue, _named(queue.get("ComputeResources"), node.get("compute_resource")))
     return {tag["Key"]: str(tag["Value"]) for section in sections for tag in section.get("Tags") or ()}
 
