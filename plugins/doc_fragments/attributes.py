@@ -79,6 +79,37 @@ options:
     default: ""
 """
 
+    # A module that prints or writes what runs a bundle.
+    BUNDLE = r"""
+options:
+  sha256:
+    description: Hash of the bundle's archive.
+    type: str
+    default: ""
+  partition:
+    description: AWS partition.
+    type: str
+    default: aws
+"""
+
+    # A module that passes options on to bootstrap.sh.
+    BOOTSTRAP = r"""
+options:
+  mode:
+    description: The option C(--mode) of C(bootstrap.sh).
+    type: str
+    choices: [auto, gpu, cpu, none]
+  budget:
+    description: Seconds that C(bootstrap.sh) may take.
+    type: int
+  python:
+    description: Python that C(bootstrap.sh) uses.
+    type: str
+  defer:
+    description: Whether C(bootstrap.sh) leaves long work for after the boot.
+    type: bool
+"""
+
     # A module that makes or reads a stack.
     REGION = r"""
 options:

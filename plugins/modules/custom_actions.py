@@ -23,18 +23,10 @@ options:
     description: Name of the bundle. Empty checks the options and the configuration, and prints nothing.
     type: str
     default: ""
-  sha256:
-    description: Hash of the bundle's archive.
-    type: str
-    default: ""
   account:
     description: Number of the AWS account, for the login nodes' policy.
     type: str
     default: ""
-  partition:
-    description: AWS partition.
-    type: str
-    default: aws
   caller:
     description: ARN of the publisher, for a policy by which nobody else may write to O(base).
     type: str
@@ -63,20 +55,11 @@ options:
     type: list
     elements: str
     default: []
-  mode:
-    description: The option C(--mode) of C(bootstrap.sh).
-    type: str
-    choices: [auto, gpu, cpu, none]
-  budget:
-    description: Seconds that C(bootstrap.sh) may take.
-    type: int
-  python:
-    description: Python that C(bootstrap.sh) uses.
-    type: str
-  defer:
-    description: Whether C(bootstrap.sh) leaves long work for after the boot.
-    type: bool
-extends_documentation_fragment: [pcluster.postboot.attributes.looks, pcluster.postboot.attributes.internal]
+extends_documentation_fragment:
+  - pcluster.postboot.attributes.looks
+  - pcluster.postboot.attributes.internal
+  - pcluster.postboot.attributes.bundle
+  - pcluster.postboot.attributes.bootstrap
 """
 
 EXAMPLES = r"""

@@ -37,14 +37,6 @@ options:
     description: Name of the bundle. Empty checks the options and O(config), and writes and prints nothing.
     type: str
     default: ""
-  sha256:
-    description: Hash of the bundle's archive.
-    type: str
-    default: ""
-  partition:
-    description: AWS partition.
-    type: str
-    default: aws
   caller:
     description: ARN of the publisher, for a policy by which nobody else may write to O(base).
     type: str
@@ -56,23 +48,14 @@ options:
     description: Whether what the cluster needs is printed.
     type: bool
     default: false
-  mode:
-    description: The option C(--mode) of C(bootstrap.sh).
-    type: str
-    choices: [auto, gpu, cpu, none]
-  budget:
-    description: Seconds that C(bootstrap.sh) may take.
-    type: int
-  python:
-    description: Python that C(bootstrap.sh) uses.
-    type: str
-  defer:
-    description: Whether C(bootstrap.sh) leaves long work for after the boot.
-    type: bool
 attributes:
   diff_mode:
     support: none
-extends_documentation_fragment: [pcluster.postboot.attributes, pcluster.postboot.attributes.internal]
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.internal
+  - pcluster.postboot.attributes.bundle
+  - pcluster.postboot.attributes.bootstrap
 """
 
 EXAMPLES = r"""

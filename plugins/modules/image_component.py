@@ -28,18 +28,10 @@ options:
     description: Name of the bundle. Empty checks O(dest), and writes and prints nothing.
     type: str
     default: ""
-  sha256:
-    description: Hash of the bundle's archive.
-    type: str
-    default: ""
   account:
     description: Number of the AWS account.
     type: str
     default: ""
-  partition:
-    description: AWS partition.
-    type: str
-    default: aws
   region:
     description: AWS region in which the component is made.
     type: str
@@ -48,7 +40,10 @@ options:
     description: ARN of the policy by which the build instance reads bundles. The default is a policy to be made.
     type: str
     default: ""
-extends_documentation_fragment: [pcluster.postboot.attributes, pcluster.postboot.attributes.internal]
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.internal
+  - pcluster.postboot.attributes.bundle
 """
 
 EXAMPLES = r"""
