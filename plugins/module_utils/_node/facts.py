@@ -24,14 +24,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._node import (
     software,
     storage,
 )
-from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import (
-    inner,
-    node_type,
-    truth,
-)
-from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import (
-    os_user as os_user,
-)
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import inner, node_type, truth
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.parallelcluster import parse_cfnconfig
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.tree import Tree
 

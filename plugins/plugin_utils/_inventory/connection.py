@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
-from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import os_user
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.names import cluster_group
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.nodes import HYPERPOD, MONITORING, Node
 
@@ -63,7 +63,7 @@ def ssm_target(node: Node) -> str:
 
 def _user(node: Node) -> str | None:
     """Return the SSH user of a node. SageMaker tells no operating system, and HyperPod's images are Ubuntu."""
-    return facts.os_user("ubuntu" if node.get("platform") == HYPERPOD else node.get("os"))
+    return os_user("ubuntu" if node.get("platform") == HYPERPOD else node.get("os"))
 
 
 def _option(name: str, value: str) -> str:

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts as node_facts
-from ansible_collections.pcluster.postboot.plugins.module_utils._node import neuron, software, storage
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import identity, neuron, software, storage
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.tree import Tree
 from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
 
@@ -114,7 +114,7 @@ n=C:\\\\path
 )
 def test_operating_systems_in_the_clusters_spelling(text, name, family, user):
     found = node_facts.parse_os_release(text)
-    assert (found["name"], found["family"], node_facts.os_user(found["name"])) == (name, family, user)
+    assert (found["name"], found["family"], identity.os_user(found["name"])) == (name, family, user)
 
 
 def test_head_node(node_tree):
