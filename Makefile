@@ -52,7 +52,7 @@ sandbox: | sandbox-setup  ## Boot what of the sandbox does not run, and run the 
 	@echo "  make node NODE=$(if $(FLAVOUR),hp-controller,head) CMD='sinfo'$(WITH)  run a command on a node (AS=ubuntu as that user)"
 	@echo "  make play PLAYBOOK=site ARGS='--tags fsx'$(WITH)  run a playbook of the collection again"
 	@echo "  make sandbox-down$(WITH)  remove it"
-	@grep '^pcluster.postboot: ' .converge.log | tail -n 1; rm -f .converge.log
+	@grep --text '^pcluster.postboot: ' .converge.log | tail -n 1; rm -f .converge.log
 
 # Molecule would take its own word that everything runs.
 FORGET := $(RUN) molecule reset --scenario-name cluster > /dev/null 2>&1 || echo "molecule had no state to forget"
