@@ -134,7 +134,8 @@ def plan(request: Request, found: records.Packages, record: Record | None) -> Pl
         other = next((name for name in request.alternatives if name in there), "")
         if other and not request.latest and meets(there[other], request.version, request.minimum_version):
             return _stays(f"{other} {there[other]} is installed", there[other])
-        if not other and not begun and request.program and os.path.exists(request.program):
+        alone = not other and not any(name in there for name in request.packages)
+        if alone and not begun and request.program and os.path.exists(request.program):
             return _stays(f"{request.program} is there, and no package brought it; it is left as it is", "")
     flawed = have is not None and not at_least(have, request.minimum_version)
     # What a killed run has begun is finished in that version, unless its files are those of another one.

@@ -225,6 +225,10 @@ def test_a_program_that_no_package_brought_stays(node: Node) -> None:
     # Unless it is what a killed installation has left, as dpkg tells, or as we do.
     node.has(stanza("kit", "1.19.1", "half-installed"))
     assert node(check=True, **args)["why"] == "the installation of kit was interrupted"
+    # Unless another one of the packages may have brought it.
+    node.has(stanza("kit-base", "1.19.1"))
+    node.noted("1.19.1", True)
+    assert node(check=True, **args)["why"] == "kit is not installed"
     node.has()
     node.noted("1.19.1", False)
     assert node(**args)["changed"]
