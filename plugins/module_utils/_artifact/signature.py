@@ -27,11 +27,16 @@ class BadSignature(Problem):
     """No trusted key has signed these bytes."""
 
 
+class _OtherHash(fetch.SourceError):
+    """A source has another file than the pinned one."""
+
+
 class Words(NamedTuple):
     """How messages name the file, the variable of the fingerprints, and the ways out."""
 
     whose: str = "its"
     fingerprints: str = "signature.fingerprints"
+    hashes: str = "%s_sha256"
     place: str = "the file"
     instead: str = "set the file's sha256"
     compare: str = "Compare the file with what its publisher offers"
@@ -65,6 +70,7 @@ class _Offers:
         self._url, self._sha256, self._what, self._trust, self._refuse = url, sha256, what, trust, refuse
         self._known: list[Offer] = []
         self._failures: list[str] = []
+        self._answer = ""  # the variable that takes what was refused last
         self.refused: list[str] = []
         self._more = self._ask()
 
@@ -82,8 +88,8 @@ class _Offers:
             failures.append(f"upstream: not allowed ({words.upstream} is false)")
         ways = f"put it into the mirror beside {words.place}, or {words.instead}"
         if self.refused:
-            changed = "If the publisher has changed the key, compare with its documentation and"
-            ways = f"nothing was installed. {changed} set {words.fingerprints}"
+            changed = f"If the publisher has changed the {self._what}, compare with its documentation and"
+            ways = f"nothing was installed. {changed} set {self._answer}"
         raise Problem(
             f"no source delivered {words.whose} {self._what} {public(self._url)}: {'; '.join(failures)}; {ways}"
         )
@@ -93,14 +99,20 @@ class _Offers:
         for source in fetch.sources(Artifact(self._what, self._url, "", ""), settings):
             try:
                 data = _small(source, self._sha256, settings)
+            except _OtherHash as error:
+                self._pass_over(source, str(error), self._trust.words.hashes % self._what)
             except fetch.SourceError as error:
                 self._failures.append(f"{source}: {error}")
-                continue
-            if why := self._refuse(data):
-                self._failures.append(f"{source}: {why}")
-                self.refused.append(f"{self._trust.words.whose} {self._what} from {source} was passed over: {why}")
             else:
-                yield Offer(source, data)
+                if why := self._refuse(data):
+                    self._pass_over(source, why, self._trust.words.fingerprints)
+                else:
+                    yield Offer(source, data)
+
+    def _pass_over(self, source: fetch.Source, why: str, answer: str) -> None:
+        self._answer = answer
+        self._failures.append(f"{source}: {why}")
+        self.refused.append(f"{self._trust.words.whose} {self._what} from {source} was passed over: {why}")
 
 
 def _small(source: fetch.Source, sha256: str, settings: Settings) -> bytes:
@@ -112,8 +124,9 @@ def _small(source: fetch.Source, sha256: str, settings: Settings) -> bytes:
                     data += chunk
                     if len(data) > LARGEST:
                         raise fetch.SourceError(f"it is larger than {LARGEST} bytes")
-            if sha256 and hashlib.sha256(data).hexdigest() != sha256:
-                raise fetch.SourceError(f"its sha256 is not {sha256}")
+            found = hashlib.sha256(data).hexdigest()
+            if sha256 and found != sha256:
+                raise _OtherHash(f"its sha256 is {found}, needed is {sha256}")
             return data
         except fetch.SourceError as error:
             if not error.again or attempt == settings.retries:
@@ -178,7 +191,7 @@ class Proofs:
     @property
     def warnings(self) -> list[str]:
         """What was passed over, and what was accepted although a key has expired."""
-        return list(dict.fromkeys([*self._keys.refused, *self._unfit]))
+        return list(dict.fromkeys([*self._keys.refused, *self._signatures.refused, *self._unfit]))
 
     def _strange(self, data: bytes) -> str:
         try:

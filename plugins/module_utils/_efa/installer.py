@@ -53,6 +53,7 @@ _HEADERS = ("kernel*-devel*", "kernel*-headers*")
 WORDS = signature.Words(
     whose="EFA's",
     fingerprints="efa_key_fingerprints",
+    hashes="efa_%s_sha256",
     place="the installer",
     instead="set efa_verify_signature to false, which leaves the sha256 alone",
     compare="Compare efa_version and efa_sha256 with what AWS publishes",

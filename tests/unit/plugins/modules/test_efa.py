@@ -357,7 +357,6 @@ def test_another_signer_is_refused(bare: Node, signed: lab.Run, signers: tuple[S
 
 @needs_gpg
 def test_a_signature_that_nobody_has_is_one_line(bare: Node, signed: lab.Run) -> None:
-    assert "its sha256 is not abc" in signed(signature_sha256="abc")["msg"]
     known = hashlib.sha256((bare.mirror / "aws-efa-installer.key").read_bytes()).hexdigest()
     (bare.mirror / "aws-efa-installer-1.50.0.tar.gz.sig").unlink()
     failed = signed(key_sha256=known)["msg"]
@@ -365,6 +364,35 @@ def test_a_signature_that_nobody_has_is_one_line(bare: Node, signed: lab.Run) ->
     assert "efa_verify_signature" in failed
     assert "common_upstream is false" in failed
     assert "efa_key_fingerprints is empty" in signed(key_fingerprints=[])["msg"]
+
+
+@needs_gpg
+@pytest.mark.parametrize("what", ["signature", "key"])
+def test_a_signature_or_key_with_another_hash_than_the_pinned_is_passed_over_with_a_line(
+    bare: Node, signed: lab.Run, warnings: list[str], what: str
+) -> None:
+    file = {"signature": "aws-efa-installer-1.50.0.tar.gz.sig", "key": "aws-efa-installer.key"}[what]
+    first, good = bare.top / "first" / bare.mirror.relative_to(bare.top / "mirror"), (bare.mirror / file).read_bytes()
+    first.mkdir(parents=True)
+    (first / file).write_bytes(b"another")
+    mirrors = [str(bare.top / name) for name in ("first", "mirror")]
+    done = signed(mirrors=mirrors, **{f"{what}_sha256": hashlib.sha256(good).hexdigest()})
+    assert done["changed"], done
+    (warning,) = warnings
+    found = f"its sha256 is {hashlib.sha256(b'another').hexdigest()}, needed is {hashlib.sha256(good).hexdigest()}"
+    assert warning == f"EFA's {what} from mirror {first / file} was passed over: {found}"
+
+
+@needs_gpg
+@pytest.mark.parametrize("what", ["signature", "key"])
+def test_where_no_source_has_the_pinned_hash_its_variable_is_named(bare: Node, signed: lab.Run, what: str) -> None:
+    failed = signed(**{f"{what}_sha256": "0" * 64})["msg"]
+    assert f", needed is {'0' * 64}; upstream: not allowed" in failed
+    assert failed.endswith(
+        f"; nothing was installed. If the publisher has changed the {what}, compare with its documentation and set "
+        f"efa_{what}_sha256"
+    )
+    assert not bare.lines("calls")
 
 
 def status(*lines: str) -> Said:
