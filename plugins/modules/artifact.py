@@ -143,6 +143,7 @@ options:
       - An C(http) or C(https) URL; C(s3://bucket/prefix), which is read by the AWS CLI with the node's own role; or a
         local directory, as a path or a C(file) URL.
       - A node that was configured from a bundle with downloads (role pull) looks into that first.
+      - Bytes with another hash cost a warning that names their source, and the next source is asked.
     type: list
     elements: str
     default: []

@@ -238,9 +238,9 @@ def _obtain_signed(
         try:
             found[:] = proofs.verify(path, str(source))
         except signatures.BadSignature as error:
-            raise SourceError(str(error), other_bytes=True) from error
+            raise SourceError(str(error)) from error
 
-    outcome.source, outcome.size = download(artifact, settings, sink, vouch=vouch)
+    outcome.source, outcome.size = download(artifact, settings, sink, vouch=vouch, warn=outcome.warnings.append)
     outcome.warnings += [f"{artifact.label}: {line}" for line in proofs.warnings]
     if not artifact.sha256:
         outcome.artifact = dataclasses.replace(artifact, sha256=files.copy(sink.file, len)[1])
@@ -254,14 +254,16 @@ def _obtain(artifact: Artifact, settings: Settings, outcome: Outcome, sink: file
     if artifact.signature and artifact.signed:
         return _obtain_signed(artifact, artifact.signature, settings, outcome, sink)
     if not settings.cache:
-        outcome.source, outcome.size = download(artifact, settings, sink)
+        outcome.source, outcome.size = download(artifact, settings, sink, warn=outcome.warnings.append)
         return {}
     cache = Cache(settings.cache, settings.cache_wait, settings.lease_ttl, outcome.warnings.append)
     sha256, version, lease = artifact.sha256, artifact.version, None
     try:
         size, lease = cache.find_or_claim(sha256, sink, version)
         if size is None:
-            source, size = download(artifact, settings, sink, lambda: cache.look(sha256, sink, version))
+            source, size = download(
+                artifact, settings, sink, lambda: cache.look(sha256, sink, version), warn=outcome.warnings.append
+            )
             if source != "cache":
                 cache.publish(sha256, version, sink.file)
         else:

@@ -90,21 +90,28 @@ def download(
     sink: Sink,
     cached: Callable[[], int | None] = lambda: None,
     vouch: Callable[[Source], None] = lambda _source: None,
+    warn: Callable[[str], None] = lambda _line: None,
 ) -> tuple[str, int]:
     """Fill `sink` with the artifact's verified bytes; return the source's label and the size.
 
     Before a source is asked again, `cached` may fill the sink with what another node had by then, and tell its size.
     Where no hash is known, `vouch` refuses what a source has delivered by a SourceError.
+    `warn` is told of each source that had other bytes, once another source has the right ones.
     """
-    failures, errors = [], []
+    failures, errors, others = [], [], []
     for source in sources(artifact, settings):
         try:
             found = _persist(source, artifact.sha256, settings, sink, cached)
             vouch(source)
-            return found
         except SourceError as error:
             failures.append(f"{source}: {error}")
             errors.append(error)
+            if error.other_bytes:
+                others.append(f"{artifact.label}: the file from {source} was passed over: {error}")
+        else:
+            for line in others:
+                warn(line)
+            return found
     if not settings.upstream:
         failures.append("upstream: not allowed (upstream is false)")
     needed = f" (pinned by {artifact.sha256_variable})" if artifact.sha256_variable else ""
