@@ -176,12 +176,16 @@ def collections() -> Path:
 
 @pytest.fixture(scope="session")
 def ansible(collections: Path) -> Callable[..., Done]:
-    """ansible("playbook", *arguments, cwd=…, NAME=value) runs one of Ansible's programs to its end."""
+    """ansible("playbook", *arguments, cwd=…, NAME=value) runs one of Ansible's programs to its end.
+
+    PWD is a shell's word; a program that a timer or another program starts has none, or the wrong one.
+    """
 
     def run(program: str, *arguments: str, cwd: Path | None = None, **environment: str) -> Done:
+        inherited = {name: value for name, value in os.environ.items() if name != "PWD"}
         return subprocess.run(
             [sys.executable, "-m", "ansible", program, *arguments],
-            env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_COLLECTIONS_PATH": str(collections), **environment},
+            env={**inherited, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_COLLECTIONS_PATH": str(collections), **environment},
             cwd=cwd,
             text=True,
             capture_output=True,

@@ -159,7 +159,7 @@ def _begin(args: dict[str, Any], hosts: Sequence[str], names: Mapping[str, str])
     wanted = [host for host in hosts if not args["nodes"] or host in args["nodes"] or names[host] in args["nodes"]]
     now = time.time()
     own = f"diagnose-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}{ENDING}"
-    path = os.path.abspath(os.path.join(os.environ.get("PWD", "."), os.path.expanduser(args["archive"] or own)))
+    path = os.path.abspath(os.path.expanduser(args["archive"] or own))
     if not path.endswith(ENDING):
         raise Problem(f"diagnose_archive: found {args['archive']}; needed: a name that ends with {ENDING}")
     folder = os.path.dirname(path)

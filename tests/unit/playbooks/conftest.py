@@ -54,7 +54,7 @@ def deploy(aws: str, ansible: Callable[..., Any], folder: Path) -> Callable[...,
         plays = [{"import_playbook": f"pcluster.postboot.{playbook}", "vars": {**common, **more}} for more in runs]
         (folder / "play.yml").write_text(yaml.safe_dump(plays))
         options = ("--check", "--diff") if check else ()
-        done = ansible("playbook", "-i", "localhost,", "play.yml", *options, cwd=folder, PWD=str(folder))
+        done = ansible("playbook", "-i", "localhost,", "play.yml", *options, cwd=folder)
         assert done.returncode == code, done.stdout + done.stderr
         return (done.stdout + done.stderr).split("\nPLAY [")[1:]
 

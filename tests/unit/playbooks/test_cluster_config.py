@@ -39,7 +39,7 @@ def play(ansible: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.Monkey
         ]
         (tmp_path / "play.yml").write_text(yaml.safe_dump(plays))
         options = ("--check", "--diff") if check else ()
-        done = ansible("playbook", "-i", "localhost,", "play.yml", *options, cwd=tmp_path, PWD=str(tmp_path))
+        done = ansible("playbook", "-i", "localhost,", "play.yml", *options, cwd=tmp_path)
         assert done.returncode == code, done.stdout + done.stderr
         return (done.stdout + done.stderr).split("\nPLAY [")[1:]
 

@@ -31,8 +31,8 @@ def diagnose(ansible: Callable[..., Any], tmp_path: Path) -> Diagnose:
 
     def run(*options: str, **variables: Any) -> Any:
         words = ("-i", "inventory", "-e", json.dumps({**known, "diagnose_aws": False, **variables}), *options)
-        environment = {"PWD": str(tmp_path), "PCLUSTER_POSTBOOT_ROOT": str(tmp_path / "root")}
-        return ansible("playbook", *words, "pcluster.postboot.diagnose", cwd=tmp_path, **environment)
+        root = str(tmp_path / "root")
+        return ansible("playbook", *words, "pcluster.postboot.diagnose", cwd=tmp_path, PCLUSTER_POSTBOOT_ROOT=root)
 
     return run
 

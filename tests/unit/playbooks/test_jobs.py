@@ -98,11 +98,12 @@ def test_publish_looks_for_credentials_before_it_builds(
     nobody |= {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     where = ("-i", "localhost,", "pcluster.postboot.publish", "-e", own)
-    done = ansible("playbook", *where, cwd=tmp_path, PWD=str(tmp_path), **nobody)
+    done = ansible("playbook", *where, cwd=tmp_path, **nobody)
     (result,) = re.findall(r"^fatal: \[localhost\]: FAILED! => (.*)$", done.stdout, re.MULTILINE)
     assert json.loads(result)["msg"].startswith("s3://bucket/a: no AWS credentials were found")
     assert list(tmp_path.iterdir()) == []
-    done = ansible("playbook", *where, "--check", cwd=tmp_path, PWD=str(tmp_path), **nobody)
+    done = ansible("playbook", *where, "--check", cwd=tmp_path, **nobody)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no AWS credentials were found" in done.stdout + done.stderr
     assert "its name, and so its CustomActions, are known once a run without --check" in done.stdout
+    assert f" in {tmp_path}/postboot-bundles and upload it below s3://bucket/a" in done.stdout

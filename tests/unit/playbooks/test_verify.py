@@ -104,7 +104,6 @@ class Playbook:
             *("playbook", "-i", str(inventory), "pcluster.postboot.verify", *arguments),
             cwd=self.root,
             HOME=str(self.root),
-            PWD=str(self.root),
             ANSIBLE_COLLECTIONS_PATH=str(self.root),
             ANSIBLE_INJECT_FACT_VARS="False",
             ANSIBLE_ASYNC_DIR=str(self.root / "async"),
