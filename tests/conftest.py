@@ -168,6 +168,13 @@ def moto() -> Iterator[str]:
     server.stop()
 
 
+@pytest.fixture
+def strict(moto: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """moto's address; moto refuses every access key, as AWS refuses one that was deleted."""
+    monkeypatch.setattr("moto.settings.INITIAL_NO_AUTH_ACTION_COUNT", 0)
+    return moto
+
+
 @pytest.fixture(scope="session")
 def collections() -> Path:
     """A folder for ANSIBLE_COLLECTIONS_PATH in which a program finds this checkout."""

@@ -12,9 +12,10 @@ description:
   - The module runs on the controller with boto3's own credentials, region and endpoint. S3 verifies each upload by its
     sha256.
   - A file with the same bytes is left alone, by S3's checksum and without a download. Other bytes are an error.
-  - Check mode looks into the bucket (C(s3:GetObject), C(s3:ListBucket)). Without boto3 or credentials it warns, and
-    takes nothing for uploaded.
-  - The policy of the bucket is only read (C(s3:GetBucketPolicy)), and may be denied to the caller.
+  - Check mode looks into the bucket (C(s3:GetObject), C(s3:ListBucket)). Without boto3, without credentials that S3
+    accepts, without an answer of S3 or without the bucket, it warns, and takes nothing for uploaded.
+  - The policy of the bucket is only read (C(s3:GetBucketPolicy)), and may be denied to the caller. S3's answer tells
+    before any upload whether S3 accepts the credentials, and whether the bucket is there.
 options:
   src:
     description: Directory of the files. In check mode it need not exist.
@@ -100,6 +101,16 @@ try:
 except ImportError:
     HAS_BOTO3 = False
 
+# What S3 says of credentials to whoever asks, whatever their rights are.
+REFUSED = (
+    *("ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "RequestTimeTooSkewed", "SignatureDoesNotMatch"),
+    *("InvalidClientTokenId", "TokenRefreshRequired"),
+)
+
+
+class NotAsked(Problem):
+    """Nobody can be asked, does not know who asks, or has no such bucket."""
+
 
 def code_of(error: Exception) -> str:
     """Return AWS's code of an error."""
@@ -115,31 +126,44 @@ def who(session: Any, config: Any) -> str:
         return ""
 
 
-def policy_of(client: Any, bucket: str) -> str | None:
-    """Return the policy of a bucket. A right for that is not needed to upload, and not every S3 has policies."""
+def policy_of(client: Any, place: s3_release.Place) -> str | None:
+    """Return the policy of a bucket. A right for that is not needed to upload, and not every S3 has policies.
+
+    Raise NotAsked where nobody can upload.
+    """
     try:
-        return str(client.get_bucket_policy(Bucket=bucket)["Policy"])
+        return str(client.get_bucket_policy(Bucket=place.bucket)["Policy"])
     except ClientError as error:
-        return "" if code_of(error) == "NoSuchBucketPolicy" else None
-    except BotoCoreError:
-        return None
+        code = code_of(error)
+        if code in REFUSED:
+            raise NotAsked(
+                f"{place}: the AWS credentials are refused ({code}: {error.response['Error'].get('Message', '')}); "
+                "needed: those of a login that has not ended, and a clock that is right"
+            ) from error
+        if code == "NoSuchBucket":
+            raise NotAsked(s3_release.no_bucket(place)) from error
+        return "" if code == "NoSuchBucketPolicy" else None
+    except BotoCoreError as error:
+        raise NotAsked(f"{place}: {error}") from error
 
 
-def session_of(dest: str) -> Any:
-    """Return boto3's session; raise where there is no boto3, or nobody to ask as."""
+def session_of(dest: str) -> tuple[Any, Any, Any]:
+    """Return boto3's session, its settings and a client of S3; raise where there is no boto3, or nobody to ask as."""
     if not HAS_BOTO3:
-        raise Problem(missing_required_lib("boto3"))
+        raise NotAsked(missing_required_lib("boto3"))
+    config = Config(retries={"mode": "standard", "max_attempts": 5}, connect_timeout=15)
     try:
         session = boto3.session.Session()
         known = session.get_credentials()
+        client = session.client("s3", config=config)
     except BotoCoreError as error:
-        raise Problem(f"{dest}: {error}") from error
+        raise NotAsked(f"{dest}: {error}") from error
     if known is None:
-        raise Problem(
+        raise NotAsked(
             f"{dest}: no AWS credentials were found, neither in the environment nor in ~/.aws nor of an instance; "
             "see 'aws configure', or set AWS_PROFILE"
         )
-    return session
+    return session, config, client
 
 
 def work(module: AnsibleModule) -> dict[str, Any]:
@@ -147,20 +171,19 @@ def work(module: AnsibleModule) -> dict[str, Any]:
     dest, files = module.params["dest"], module.params["files"]
     place = s3_release.parse(dest)
     try:
-        session = session_of(dest)
-    except Problem as problem:
+        session, config, client = session_of(dest)
+        policy = policy_of(client, place)
+    except NotAsked as problem:
         if not module.check_mode:
             raise
         module.warn(f"{problem}. What is in S3 already is not looked up, and the account's number is left open.")
         names = [file["name"] for file in files]
         nobody = {"account": "", "partition": "aws", "caller": "", "region": "", "bucket_policy": None}
         return {"changed": bool(names), **nobody, **s3_release.Outcome(names, [])._asdict()}
-    config = Config(retries={"mode": "standard", "max_attempts": 5}, connect_timeout=15)
     try:
-        client = session.client("s3", config=config)
         release = s3_release.Release(client, code_of, check=module.check_mode)
         outcome = release.upload(module.params["src"], files, place)
-        caller, policy = who(session, config), policy_of(client, place.bucket)
+        caller = who(session, config)
     except (BotoCoreError, ClientError, OSError) as error:
         raise Problem(f"{dest}: {error}") from error
     _arn, partition, _service, _region, account, *_name = (caller or "arn:aws:sts:::").split(":")

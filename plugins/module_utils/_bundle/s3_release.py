@@ -128,7 +128,7 @@ class Release:
             self.client.head_bucket(Bucket=to.bucket)
         except Exception as error:
             if self.code_of(error) in _MISSING:
-                raise Problem(_no_bucket(to)) from error
+                raise Problem(no_bucket(to)) from error
             raise self._told(error, "s3:ListBucket", to) from error
 
     def _read(self, to: Place) -> bytes:
@@ -145,13 +145,13 @@ class Release:
     def _told(self, error: Exception, action: str, to: Place) -> Problem:
         code = self.code_of(error)
         if code == "NoSuchBucket":
-            return Problem(_no_bucket(to))
+            return Problem(no_bucket(to))
         if code in _DENIED:
             return Problem(f"{action} is denied to you on {to} ({error})")
         return Problem(f"{to}: {error}")
 
 
-def _no_bucket(to: Place) -> str:
+def no_bucket(to: Place) -> str:
     return f"there is no bucket {to.bucket}; needed: aws s3 mb s3://{to.bucket}"
 
 

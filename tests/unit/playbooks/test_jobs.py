@@ -107,3 +107,19 @@ def test_publish_looks_for_credentials_before_it_builds(
     assert "no AWS credentials were found" in done.stdout + done.stderr
     assert "its name, and so its CustomActions, are known once a run without --check" in done.stdout
     assert f" in {tmp_path}/postboot-bundles and upload it below s3://bucket/a" in done.stdout
+
+
+def test_publish_asks_whether_the_credentials_are_accepted_before_it_builds(
+    ansible: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strict: str
+) -> None:
+    own = json.dumps({"publish_s3": "s3://bucket/a", "ansible_python_interpreter": sys.executable})
+    deleted = {"AWS_ENDPOINT_URL": strict, "AWS_ACCESS_KEY_ID": "AKIADELETED", "AWS_SECRET_ACCESS_KEY": "b"}
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    where = ("-i", "localhost,", "pcluster.postboot.publish", "-e", own)
+    done = ansible("playbook", *where, cwd=tmp_path, **deleted)
+    (result,) = re.findall(r"^fatal: \[localhost\]: FAILED! => (.*)$", done.stdout, re.MULTILINE)
+    assert json.loads(result)["msg"].startswith("s3://bucket/a: the AWS credentials are refused (InvalidAccessKeyId: ")
+    assert list(tmp_path.iterdir()) == []
+    done = ansible("playbook", *where, "--check", cwd=tmp_path, **deleted)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the AWS credentials are refused (InvalidAccessKeyId: " in done.stdout + done.stderr

@@ -15,7 +15,7 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, EndpointConnectionError, UnauthorizedSSOTokenError
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._bundle.s3_release import Place, Release, parse
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
@@ -85,7 +85,46 @@ def test_a_policy_that_may_not_be_read_is_unknown(code: str) -> None:
         def get_bucket_policy(self, Bucket: str) -> dict[str, Any]:
             raise ClientError({"Error": {"Code": code}}, "GetBucketPolicy")
 
-    assert s3_release.policy_of(Denied(), "my-bucket") is None
+    assert s3_release.policy_of(Denied(), Place("my-bucket", "p")) is None
+
+
+@pytest.mark.usefixtures("s3", "strict")
+@pytest.mark.parametrize("files", [None, []], ids=["files", "none"])
+def test_refused_credentials(
+    run_module: Run, given: dict[str, Any], warnings: list[str], files: list[Any] | None
+) -> None:
+    asked = {**given, "files": given["files"] if files is None else files}
+    failed = run_module(s3_release, asked)
+    assert failed["msg"].startswith(f"{given['dest']}: the AWS credentials are refused (InvalidAccessKeyId: The AWS")
+    assert failed["msg"].endswith("; needed: those of a login that has not ended, and a clock that is right")
+    told = run_module(s3_release, asked, check=True)
+    assert (told["failed"], told["uploaded"]) == (False, [file["name"] for file in asked["files"]])
+    assert (told["account"], told["bucket_policy"]) == ("", None)
+    (warning,) = warnings
+    assert warning.startswith(failed["msg"])
+
+
+# Words of S3 ("Error responses" of its API reference) and of botocore, which moto never says.
+EXPIRED = ClientError(
+    {"Error": {"Code": "ExpiredToken", "Message": "The provided token has expired."}}, "GetBucketPolicy"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (EXPIRED, "the AWS credentials are refused (ExpiredToken: The provided token has expired.); needed"),
+        (UnauthorizedSSOTokenError(), "The SSO session associated with this profile has expired"),
+        (EndpointConnectionError(endpoint_url="https://b.s3.amazonaws.com"), "Could not connect to the endpoint URL"),
+    ],
+)
+def test_who_cannot_ask_is_told_so(error: Exception, says: str) -> None:
+    class Silent:
+        def get_bucket_policy(self, Bucket: str) -> dict[str, Any]:
+            raise error
+
+    with pytest.raises(Problem, match=re.escape(says)):
+        s3_release.policy_of(Silent(), Place("my-bucket", "p"))
 
 
 def test_a_killed_upload_is_finished(run_module: Run, given: dict[str, Any], s3: Any) -> None:
@@ -107,11 +146,15 @@ def test_other_bytes_stay(run_module: Run, given: dict[str, Any], s3: Any, optio
     assert "p/SHA256SUMS" not in keys(s3)
 
 
-@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("files", [None, []], ids=["files", "none"])
 @pytest.mark.usefixtures("s3")
-def test_no_bucket(run_module: Run, given: dict[str, Any], check: bool) -> None:
-    failed = run_module(s3_release, {**given, "dest": "s3://nobodys-bucket/p"}, check=check)
+def test_no_bucket(run_module: Run, given: dict[str, Any], warnings: list[str], files: list[Any] | None) -> None:
+    asked = {**given, "files": given["files"] if files is None else files, "dest": "s3://nobodys-bucket/p"}
+    failed = run_module(s3_release, asked)
     assert failed["msg"] == "there is no bucket nobodys-bucket; needed: aws s3 mb s3://nobodys-bucket"
+    assert not run_module(s3_release, asked, check=True)["failed"]
+    (warning,) = warnings
+    assert warning.startswith(failed["msg"])
 
 
 @pytest.fixture
