@@ -12,7 +12,9 @@ as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 packages=(python3-venv openssh-client ca-certificates git mount)
 packages+=(gcc libc6-dev make gpg gpg-agent gpgv openssl zstd squashfs-tools) # unit tests compile, sign and pack
 packages+=(squashfuse) # a benchmark mounts an image
-[ "${1:-}" = --sandbox ] && packages+=(podman runc netavark aardvark-dns iptables mmdebstrap patchelf jq nodejs)
+[ "${1:-}" = --sandbox ] && packages+=(podman netavark aardvark-dns iptables mmdebstrap patchelf jq nodejs)
+# Docker's containerd.io has a runc, and the package runc would take Docker away.
+[ "${1:-}" = --sandbox ] && ! command -v runc > /dev/null && packages+=(runc)
 [ "${1:-}" = --node ] && packages+=(patchelf)
 missing=()
 for package in "${packages[@]}"; do
@@ -22,7 +24,8 @@ done
 if [ ${#missing[@]} -gt 0 ]; then
   echo "installing ${missing[*]}"
   as_root apt-get update -q
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-remove --no-install-recommends \
+    "${missing[@]}"
 fi
 
 # Whether the environment $1 is not yet what the lock files after it say.
