@@ -62,6 +62,16 @@ def branch(version: str) -> list[int]:
     return numbers(version)[:2]
 
 
+def request(url: str) -> urllib.request.Request:
+    """Return how a URL is asked: the API alone with its own headers, and with the token."""
+    if not url.startswith(os.environ.get(API, "https://api.github.com").rstrip("/") + "/"):
+        return urllib.request.Request(url)
+    headers = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
+    if os.environ.get("GITHUB_TOKEN"):
+        headers["Authorization"] = f"Bearer {os.environ['GITHUB_TOKEN']}"
+    return urllib.request.Request(url, headers=headers)
+
+
 class GitHub:
     def __init__(self) -> None:
         self._said: dict[str, Any] = {}
@@ -69,11 +79,8 @@ class GitHub:
     def _ask(self, path: str) -> Any:
         url = os.environ.get(API, "https://api.github.com").rstrip("/") + path
         if url not in self._said:
-            headers = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
-            if os.environ.get("GITHUB_TOKEN"):
-                headers["Authorization"] = f"Bearer {os.environ['GITHUB_TOKEN']}"
             try:
-                with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as answer:
+                with urllib.request.urlopen(request(url), timeout=30) as answer:
                     self._said[url] = json.load(answer)
             except (OSError, ValueError) as error:
                 raise Unknown(f"{url}: {error}") from error

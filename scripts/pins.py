@@ -74,7 +74,7 @@ def work_out(name: str, variables: Mapping[str, Any], architecture: str) -> str:
 
 def fetch(url: str, timeout: float = 30) -> bytes:
     try:
-        with urllib.request.urlopen(url, timeout=timeout) as answer:
+        with urllib.request.urlopen(github_releases.request(url), timeout=timeout) as answer:
             return bytes(answer.read())
     except (OSError, ValueError) as error:
         raise PinError(f"{url}: {error}") from error

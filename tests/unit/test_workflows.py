@@ -74,6 +74,17 @@ def test_every_action_has_one_commit() -> None:
     assert len(pinned) == len({name for name, _ in pinned})
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_github_is_asked_for_pins_with_a_token_that_may_only_read(path: Path) -> None:
+    """Without one GitHub's API answers 60 questions an hour, of all who share a runner's address."""
+    found = workflow(path)
+    for job in found["jobs"].values():
+        for step in job.get("steps", ()):
+            if re.match(r"make pins( |$)", step.get("run", "")):
+                assert step["env"] == {"GITHUB_TOKEN": "${{ github.token }}"}
+                assert job.get("permissions", found["permissions"]) == {"contents": "read"}
+
+
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """A clone with a change of a pin as a patch, a remote, and a gh that notes how it was called."""

@@ -106,6 +106,23 @@ class GitHub:
             self.put(f"repos/{REPOSITORY}/releases/tags/{one['tag_name']}", one)
 
 
+def test_the_api_alone_is_told_the_token_also_for_a_publishers_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of hashes of a release may be the API's own page of the release."""
+    seen: dict[str, str | None] = {}
+
+    class Site(lab.Pages):
+        def do_GET(self) -> None:
+            seen[self.path] = self.headers["Authorization"]
+            self.say(200, "{}")
+
+    monkeypatch.setenv("GITHUB_TOKEN", "secret")
+    with lab.serving(Site) as api, lab.serving(Site) as other:
+        monkeypatch.setenv("GITHUB_API_URL", api)
+        for url in (f"{api}/repos/a/b/releases/tags/v1", f"{other}/sha256sums.txt"):
+            pins.fetch(url)
+    assert seen == {"/repos/a/b/releases/tags/v1": "Bearer secret", "/sha256sums.txt": None}
+
+
 @pytest.fixture
 def github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHub]:
     monkeypatch.delenv("GITHUB_TOKEN", raising=False)
