@@ -58,9 +58,10 @@ class Pin:
 
 
 def work_out(name: str, variables: Mapping[str, Any], architecture: str) -> str:
-    """Return the value of a variable of a role for an architecture, as Ansible would."""
+    """Return the value of a variable of a role for an architecture, as Ansible would on a node of no special type."""
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
-    facts = {"pcluster": {"architecture": architecture, "go_architecture": GO.get(architecture, architecture)}}
+    node = {"architecture": architecture, "go_architecture": GO.get(architecture, architecture), "instance_type": None}
+    facts = {"pcluster": node}
     value = variables[name]
     for _ in range(10):
         if not isinstance(value, str) or "{{" not in value:
@@ -157,6 +158,20 @@ def by_signature(pin: Pin, variables: Mapping[str, Any]) -> bool:
     return f"{base}_signature" in variables and (not pin.recorded or bool(variables.get(f"{base}_signature_always")))
 
 
+def comes_along(pin: Pin, variables: Mapping[str, Any]) -> bool:
+    """Tell whether a file is the signature, or the key, of another one."""
+    name = f"__{pin.variable[: -len('_sha256')]}_url"
+    if name not in variables:
+        return False
+    proofs = [value for key, value in variables.items() if key.endswith("_signature") and isinstance(value, dict)]
+    url = work_out(name, variables, pin.architecture)
+    return any(
+        work_out("proof", {**variables, "proof": proof[key]}, pin.architecture) == url
+        for proof in proofs
+        for key in ("url", "key_url")
+    )
+
+
 def set_version(role: Path, version: str) -> None:
     """Name another version in a role's defaults and in its specification."""
     for file, key in (("defaults/main.yml", f"{role.name}_version:"), ("meta/argument_specs.yml", "default:")):
@@ -188,7 +203,7 @@ class Pins:
                 if by_signature(pin, variables):
                     also = f"; {state}" if pin.recorded else ""
                     print(f"{pin}: nodes verify the publisher's signature{also}")
-                elif not pin.recorded and self.comes_along(pin, variables):
+                elif not pin.recorded and comes_along(pin, variables):
                     print(f"{pin}: not needed: the file vouches for another, by a key whose fingerprint is recorded")
                 else:
                     self.unverified.append(str(pin))
@@ -204,19 +219,6 @@ class Pins:
             else:
                 self._record(role, pin, said)
                 print(f"{pin}: recorded, {how}")
-
-    def comes_along(self, pin: Pin, variables: Mapping[str, Any]) -> bool:
-        """Tell whether a file is the signature, or the key, of another one."""
-        name = f"__{pin.variable[: -len('_sha256')]}_url"
-        if name not in variables:
-            return False
-        proofs = [value for key, value in variables.items() if key.endswith("_signature") and isinstance(value, dict)]
-        url = work_out(name, variables, pin.architecture)
-        return any(
-            work_out("proof", {**variables, "proof": proof[key]}, pin.architecture) == url
-            for proof in proofs
-            for key in ("url", "key_url")
-        )
 
     def _record(self, role: Path, pin: Pin, digest: str) -> None:
         path = role / "defaults/main.yml"

@@ -31,7 +31,7 @@ from packageurl import PackageURL
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import github_releases
-from pins import by_signature, pins_of, work_out
+from pins import by_signature, comes_along, pins_of, work_out
 
 from plugins.plugin_utils._site.components import load
 
@@ -42,6 +42,7 @@ _WHEEL = re.compile(r"/([^/]+?)-(\d[^-/]*)-[^/]+\.whl$")
 _REQUIREMENT = re.compile(
     r"^([A-Za-z0-9._-]+)==(\S+)(?: ; [^\\\n]+)?((?: \\\n +--hash=sha256:[0-9a-f]{64})+)", re.MULTILINE
 )
+_PIN = re.compile(r"__\w+_(?:pin|major)")
 _IMAGE = re.compile(r"(?P<repository>[^@]+)/(?P<name>[^/@]+)@sha256:(?P<digest>[0-9a-f]{64})")
 
 
@@ -90,6 +91,8 @@ def _files(role: Path) -> Iterator[Component]:
         version = work_out(next(name for name in named if name in variables), variables, pin.architecture)
         url = work_out(f"__{what}_url", variables, pin.architecture)
         verified = pin.kind if pin.recorded else "nothing: nobody has told its hash, and no node installs it"
+        if not pin.recorded and comes_along(pin, variables):
+            verified = "itself: it vouches for another file, by a known key"
         if by_signature(pin, variables):
             keys = [re.sub(" ", "", key) for key in variables[f"{role.name}_key_fingerprints"]]
             both = f"{pin.kind}, and " if pin.recorded else ""
@@ -107,20 +110,21 @@ def _files(role: Path) -> Iterator[Component]:
 
 
 def _packages(role: Path) -> Iterator[Component]:
-    """Yield what a role takes from its publisher's repository."""
+    """Yield what a role takes from its publisher's repository, each by its version, such as __<role>_<what>_pin."""
     pins, variables = pins_of(role)
     keys = variables.get(f"{role.name}_key_fingerprints")
     if not keys or pins:
         return
-    named = [variables.get(name) for name in (f"{role.name}_version", f"__{role.name}_pin", f"__{role.name}_major")]
-    version = str(next(value for value in named if value))
-    yield _component(
-        role.name,
-        version,
-        PackageURL("generic", None, role.name, version),
-        role=role.name,
-        verified_by=f"the repository's key {' or '.join(re.sub(' ', '', key) for key in keys)}",
-    )
+    found = {key[2:].rpartition("_")[0]: key for key in variables if _PIN.fullmatch(key) and role.name in key}
+    for name, variable in sorted(found.items()):
+        version = str(variables.get(f"{name}_version") or work_out(variable, variables, "x86_64"))
+        yield _component(
+            name,
+            version,
+            PackageURL("generic", None, name, version),
+            role=role.name,
+            verified_by=f"the repository's key {' or '.join(re.sub(' ', '', key) for key in keys)}",
+        )
 
 
 def _images(role: Path) -> Iterator[Component]:

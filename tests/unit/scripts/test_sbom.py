@@ -53,6 +53,8 @@ def test_what_verifies_each_is_told(bill: dict[str, Any]) -> None:
     assert {told(deb)["verified_by"] for deb in named(bill, "cloudwatch_agent_deb")} == {"sha256"}
     assert "sha256, and OpenPGP signature of " in told(named(bill, "efa")[0])["verified_by"]
     assert told(named(bill, "grafana")[0])["verified_by"].startswith("the repository's key B53AE77BADB630A6830460")
+    for proof in ("efa_key", "efa_signature"):
+        assert told(named(bill, proof)[0])["verified_by"] == "itself: it vouches for another file, by a known key"
     (exporter,) = [one for one in named(bill, "slurm_exporter") if told(one)["architecture"] == "x86_64"]
     assert told(exporter)["verified_by"].startswith("nothing: nobody has told its hash")
 
@@ -67,6 +69,17 @@ def test_scanners_find_components_by_names_that_they_know(bill: dict[str, Any]) 
     lock = "".join((REPO / f"requirements/{name}.txt").read_text() for name in ("node", "uv"))
     wheels = {(one["name"], one["version"]) for one in bill["components"] if one["type"] == "library"}
     assert wheels == set(re.findall(r"^([a-z0-9-]+)==(\S+)", lock, re.MULTILINE))
+
+
+def test_every_version_that_a_role_takes_from_a_repository_is_there(bill: dict[str, Any]) -> None:
+    versions = {name: named(bill, name)[0]["version"] for name in ("neuron", "neuron_driver", "dcgm", "docker")}
+    assert versions == {"neuron": "2.32.28.0", "neuron_driver": "2.30.2.0", "dcgm": "4.6.0", "docker": "29"}
+    for role in (REPO / "roles").iterdir():
+        variables = sbom.pins_of(role)[1] if (role / "defaults/main.yml").is_file() else {}
+        if f"{role.name}_key_fingerprints" in variables and not sbom.pins_of(role)[0]:
+            there = {one["name"] for one in bill["components"] if told(one)["role"] == role.name}
+            pinned = {key[2 : -len("_pin")] for key in variables if re.fullmatch(rf"__{role.name}(_\w+)?_pin", key)}
+            assert there >= (pinned or {role.name})
 
 
 @pytest.fixture
