@@ -78,6 +78,8 @@ def test_the_floor_is_that_of_the_newest_flaw() -> None:
         ({"components": {"grafana": "13.2.1", "nvidia_container_toolkit": "1.17.0"}}, []),
         ({"components": {"grafana": "13.1.2"}}, ["grafana 13.1.2 has CVE-2026-15815 and 2 more, which 13.1.6 mends"]),
         ({"components": {"docker": "28.0.1", "prometheus": "3.0.0"}}, []),
+        ({"components": {"alertmanager": "0.34.1"}}, ["alertmanager 0.34.1 has CVE-2026-111943, which 0.34.2 mends"]),
+        ({"components": {"alertmanager": "0.34.2"}}, []),
         ({}, []),
     ],
 )
