@@ -9,6 +9,7 @@ show() { # as people would type it
   "$@"
 }
 
+echo "The clusters main and el run; the inventory warns of an instance of the cluster decoys, which does not answer."
 show ansible-inventory -i "$inventory" --graph
 show ansible-playbook -i "$inventory" pcluster.postboot.site --check --limit head,gpu-st-p5-1
 show ansible-playbook -i "$inventory" pcluster.postboot.verify --limit head -e verify_partitions=static
