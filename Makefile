@@ -32,7 +32,7 @@ SIMULATED := inventory containers cloudwatch metrics node_health dashboards down
 TIMED := site connections
 
 help:  ## Show what there is
-	@awk -F ':.*##' '/^[a-z-]+:.*##/ { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*##' '/^[a-z-]+:.*##/ { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup:  ## Prepare .venv from the locked requirements
 	@scripts/patiently.sh "preparing .venv" scripts/setup.sh
