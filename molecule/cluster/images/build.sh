@@ -90,7 +90,7 @@ for family in ubuntu el; do
       el) from=docker.io/library/amazonlinux:2023 ;;
     esac
   fi
-  inputs=("$here/Containerfile" "$here/setup.sh" "$here/rootfs" \
+  inputs=("$here/Containerfile" "$here/setup.sh" "$here/rootfs" "$here/../standins/scontrol/scontrol" \
     "$repository"/requirements/{cookbook,"daemons-${daemons[$family]}"}.txt)
   tag=localhost/postboot-$family:$( (echo "$from"; find "${inputs[@]}" -type f | sort | xargs cat) | sha256sum |
     cut -c1-12)

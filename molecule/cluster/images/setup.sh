@@ -58,6 +58,13 @@ newer_slurm() {
     /opt/slurm/lib/slurm/mpi_pmix_*.so /opt/slurm/lib/pmix2/lib/libpmix.so.*.*
 }
 
+# ParallelCluster 3.16 gives scontrol lists of instance ids, which Slurm takes from 25.11.6 on.
+lists_of_instances() {
+  [ "$family" = ubuntu ] || return 0
+  mkdir -p /opt/slurm/libexec && mv /opt/slurm/bin/scontrol /opt/slurm/libexec/scontrol
+  install -m 0755 /sandbox/repository/molecule/cluster/standins/scontrol/scontrol /opt/slurm/bin/scontrol
+}
+
 # ParallelCluster's own Python, which a look-alike's base has, with the environments that the cookbook makes below it.
 parallelcluster_python() {
   local top=/opt/parallelcluster/pyenv/versions uv=/sandbox/repository/.venv/bin/uv python name
@@ -130,6 +137,7 @@ services() {
 real_image && install_packages "$@"
 move_slurm
 newer_slurm
+lists_of_instances
 parallelcluster_python "$3"
 if [ "$family" = ubuntu ]; then users ubuntu; else users ec2-user; fi
 real_image || identity

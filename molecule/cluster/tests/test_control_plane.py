@@ -104,6 +104,27 @@ def test_instances_come_from_the_launch_templates() -> None:
         assert templates[tags["aws:ec2launchtemplate:id"]] == template
 
 
+@pytest.mark.long
+def test_each_node_of_a_job_keeps_an_instance_of_its_own() -> None:
+    """ParallelCluster 3.16 tells Slurm the instances of a job's nodes in one list, and finds them by it again."""
+    options = "--parsable --partition=burst --nodes=3 --exclusive --output=/dev/null"
+    job = MAIN.slurm(f"sbatch {options} --wrap 'sleep 900'").strip()
+    try:
+        shown = f"squeue --noheader --job={job} --format="
+        until(lambda: MAIN.slurm(f"{shown}%T").strip() == "RUNNING", 300, "the job runs")
+        nodes = MAIN.slurm(f"scontrol show hostnames {MAIN.slurm(f'{shown}%N').strip()}").split()
+        noted = re.findall(r"InstanceId=(\S+)", MAIN.slurm(f"scontrol show node {','.join(nodes)}"))
+        assert len(set(noted)) == 3
+        assert noted == [instance(name) for name in nodes]
+        # clustermgtd has looked several times since.
+        time.sleep(45)
+        assert noted == [instance(name) for name in nodes]
+        assert MAIN.slurm(f"{shown}%T").strip() == "RUNNING"
+    finally:
+        MAIN.slurm(f"scancel {job}")
+        MAIN.slurm("scontrol update nodename=burst-dy-c5-[1-4] state=power_down_force")
+
+
 # With bundles. Each cluster is updated so that its static node boots with one.
 
 
