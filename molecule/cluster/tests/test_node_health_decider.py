@@ -93,7 +93,7 @@ def healed(node: Host) -> None:
 def draining(play: Play, cluster: Cluster, *more_nodes: str, **more: object) -> Iterator[None]:
     """A cluster whose nodes with findings are drained; afterwards with the sandbox's settings, and without a past."""
     nodes = ",".join((cluster.head, cluster.node, *more_nodes))
-    ok(play("--limit", nodes, *ONLY, *variables(node_health_action="drain", **more)))
+    ok(play("--limit", nodes, *ONLY, *variables(node_health_action="drain", **more), timeout=900))
     try:
         yield
     finally:
