@@ -14,6 +14,8 @@ $(if $(filter-out hyperpod,$(FLAVOUR)),$(error FLAVOUR is '$(FLAVOUR)'; needed: 
 AWS_API := http://10.115.0.$(if $(FLAVOUR),6,3):5000
 WITH := $(addprefix $() FLAVOUR=,$(FLAVOUR))
 INVENTORY := .sandbox/$(addsuffix /,$(FLAVOUR))inventory
+# Both flavours may be made at the same time.
+CONVERGE_LOG := .converge$(addprefix -,$(FLAVOUR)).log
 # The sandbox's own AWS API and settings. A real cluster needs none of them.
 RUN := $(SUDO) env PATH=$(BIN):$(PATH) AWS_ENDPOINT_URL=$(AWS_API) \
   AWS_ACCESS_KEY_ID=sandbox AWS_SECRET_ACCESS_KEY=sandbox \
@@ -47,12 +49,12 @@ sandbox: | sandbox-setup  ## Boot what of the sandbox does not run, and run the 
 	@# Molecule shows a step once the step has ended, which takes minutes the first time.
 	@for step in images mirror services deploy boot; do \
 	  scripts/patiently.sh "sandbox.py $$step" $(SANDBOX) $$step; done
-	@$(CONVERGE) 2>&1 | tee .converge.log
+	@$(CONVERGE) 2>&1 | tee $(CONVERGE_LOG)
 	@echo && echo "The sandbox runs:" && $(SANDBOX) status
 	@echo "  make node NODE=$(if $(FLAVOUR),hp-controller,head) CMD='sinfo'$(WITH)  run a command on a node (AS=ubuntu as that user)"
 	@echo "  make play PLAYBOOK=site ARGS='--tags fsx'$(WITH)  run a playbook of the collection again"
 	@echo "  make sandbox-down$(WITH)  remove it"
-	@grep --text '^pcluster.postboot: ' .converge.log | tail -n 1; rm -f .converge.log
+	@grep --text '^pcluster.postboot: ' $(CONVERGE_LOG) | tail -n 1; rm -f $(CONVERGE_LOG)
 
 # Molecule would take its own word that everything runs.
 FORGET := $(RUN) molecule reset --scenario-name cluster > /dev/null 2>&1 || echo "molecule had no state to forget"

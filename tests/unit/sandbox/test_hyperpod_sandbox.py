@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -245,3 +246,14 @@ def test_the_files_of_gpus_have_the_jobs_that_run_there(tmp_path: Path) -> None:
         environment = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": job, "SLURM_JOB_GPUS": "0,3" if job == "7" else "3"}
         subprocess.run(["bash", "-c", text], env=environment, check=True)
     assert {path.name: path.read_text() for path in jobs.iterdir() if path.name != ".lock"} == {"3": "8\n"}
+
+
+def test_two_flavours_can_be_made_at_the_same_time() -> None:
+    """What the main job has printed is kept in a file until its last line is shown."""
+    logs = []
+    for more in ([], ["FLAVOUR=hyperpod"]):
+        line = ["make", "--dry-run", "--directory", str(HERE.parents[1]), "sandbox", *more]
+        told = subprocess.run(line, text=True, capture_output=True, check=True).stdout
+        logs.append(set(re.findall(r"\.converge\S*\.log\b", told)))
+    assert [len(found) for found in logs] == [1, 1]
+    assert logs[0] != logs[1]
