@@ -21,6 +21,9 @@ ETC = "/etc"
 HOOKS, HOOKS_ON = "/usr/share/enroot/hooks.d", "enroot/hooks.d"
 ADDRESS_HOOK = f"{HOOKS_ON}/51-slurm-address.sh"  # after 50-slurm-pytorch.sh, whose MASTER_ADDR it reads
 PROC_SYS = "/proc/sys"
+# Where a service, such as slurmd, finds programs unless its unit says otherwise (systemd.exec, "$PATH").
+SERVICES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SCONTROL = "/usr/local/bin/scontrol"
 TIMEOUT = 60  # seconds for Enroot to tell its version
 APPARMOR = "kernel.apparmor_restrict_unprivileged_userns"
 CONF, NO_GPU, SYSCTL = "enroot/enroot.conf", "enroot/environ.d/90-no-gpu.env", "sysctl.d/99-zz-enroot.conf"
@@ -38,6 +41,7 @@ class Request(NamedTuple):
     sysctls: Mapping[str, int | str] = {}
     hooks: tuple[str, ...] = ()
     address_hook: str = ""
+    scontrol: str = ""
     gpus: bool = True
     version: str = ""
     origin: str = "installed"
@@ -151,6 +155,25 @@ def _refuse_unknown_hooks(request: Request) -> None:
             raise Problem(f"enroot_hooks has {name}, which is not in {HOOKS}; there is {there}")
 
 
+def _link(place: str, source: str) -> None:
+    folder, name = os.path.split(place)
+    os.makedirs(folder, mode=0o755, exist_ok=True)
+    temporary = os.path.join(folder, f".{name}.postboot")
+    if os.path.lexists(temporary):
+        os.unlink(temporary)
+    os.symlink(source, temporary)
+    os.rename(temporary, place)
+
+
+def _link_scontrol(source: str, check: bool) -> list[dict[str, str]]:
+    """Put Slurm's scontrol where hooks find it, which have the path of slurmd; one that is there stays."""
+    if not source or shutil.which("scontrol", path=SERVICES):
+        return []
+    if not check:
+        _link(SCONTROL, source)
+    return [files.diff(SCONTROL, "", f"-> {source}\n")]
+
+
 def _link_hooks(wanted: Sequence[str], check: bool) -> list[dict[str, str]]:
     """Link the wanted hooks, and remove links to other hooks. Hooks that Enroot ships switched on stay."""
     folder = os.path.join(ETC, HOOKS_ON)
@@ -159,12 +182,7 @@ def _link_hooks(wanted: Sequence[str], check: bool) -> list[dict[str, str]]:
         place, source = os.path.join(folder, name), os.path.join(HOOKS, name)
         diff.append(files.diff(place, "", f"-> {source}\n"))
         if not check:
-            os.makedirs(folder, mode=0o755, exist_ok=True)
-            temporary = os.path.join(folder, f".{name}.postboot")
-            if os.path.lexists(temporary):
-                os.unlink(temporary)
-            os.symlink(source, temporary)
-            os.rename(temporary, place)
+            _link(place, source)
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
         place = os.path.join(folder, name)
         if name not in wanted and os.path.islink(place) and os.path.dirname(os.readlink(place)) == HOOKS:
@@ -211,8 +229,11 @@ def apply(request: Request) -> Outcome:
     _refuse_shared(request)
     _refuse_unknown_hooks(request)
     settings = kernel_settings(request.sysctls)
-    files = validated.apply(_files(request, settings))
-    diff = [*files.diff, *_set_kernel(settings, request.check), *_link_hooks(request.hooks, request.check)]
+    written = validated.apply(_files(request, settings))
+    diff = [*written.diff, *_set_kernel(settings, request.check)]
+    # scontrol first: a job may start while this runs, and a hook that does not find the program ends the job.
+    diff += _link_scontrol(request.scontrol if request.hooks else "", request.check)
+    diff += _link_hooks(request.hooks, request.check)
     # After the files, because Enroot reads its configuration for this.
     own = version() or request.version
     origin = ", the AMI's own" if request.origin == "found" else ""

@@ -48,6 +48,13 @@ options:
     description: Content of C(/etc/enroot/hooks.d/51-slurm-address.sh), which is removed without content.
     type: str
     default: ""
+  scontrol:
+    description: Slurm's program, which hooks ask, where the service that starts them does not find the program. It is
+      linked as C(/usr/local/bin/scontrol), unless such a program is in the path that systemd gives a service. Without
+      O(hooks) nothing is linked.
+    type: path
+    default: ""
+    version_added: 0.2.0
   gpus:
     description: Whether containers get GPUs. V(false) sets C(NVIDIA_VISIBLE_DEVICES=void), because NVIDIA's images
       would not start without GPUs otherwise.
@@ -93,7 +100,7 @@ def main() -> None:
     serve(
         arguments(
             Request,
-            paths=("scratch",),
+            paths=("scratch", "scontrol"),
             origin={"choices": ["found", "installed"]},
         ),
         by(Request, apply),

@@ -51,6 +51,21 @@ def test_containers_are_on_the_nodes_own_disk(variables: Variables) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("platform", "prefix", "program"),
+    [
+        ("hyperpod", "/opt/slurm", "/opt/slurm/bin/scontrol"),
+        ("hyperpod", None, ""),  # a node whose Slurm is not there yet
+        ("parallelcluster", "/opt/slurm", ""),  # where role pyxis gives slurmd its path
+    ],
+)
+def test_hooks_are_told_of_scontrol_where_nobody_else_does(
+    work_out: Variables, platform: str, prefix: str | None, program: str
+) -> None:
+    facts = {"platform": platform, "slurm": {"prefix": prefix}}
+    assert work_out("enroot", facts)("__enroot_scontrol") == program
+
+
 def rendered(value: Callable[[str], Any], name: str) -> list[str]:
     """The lines of a template that are no comments."""
     return [line for line in value(name).splitlines() if not line.startswith("#")]

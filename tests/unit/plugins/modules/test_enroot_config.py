@@ -59,6 +59,8 @@ class Node:
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: lab.Run) -> Node:
     monkeypatch.setattr(_enroot, "ETC", str(tmp_path / "etc"))
     monkeypatch.setattr(_enroot, "HOOKS", str(tmp_path / "hooks.d"))
+    monkeypatch.setattr(_enroot, "SERVICES", str(tmp_path / "services"))
+    monkeypatch.setattr(_enroot, "SCONTROL", str(tmp_path / "services/scontrol"))
     monkeypatch.setattr(_enroot, "PROC_SYS", str(tmp_path / "proc"))
     monkeypatch.setattr(storage, "MOUNTS", str(tmp_path / "mounts"))
     # root, whoever runs the tests
@@ -113,6 +115,39 @@ def test_the_hook_of_addresses_comes_and_goes(node: Node) -> None:
     assert not hook.exists()
 
 
+@pytest.fixture
+def scontrol(node: Node) -> str:
+    program = node.top / "opt/slurm/bin/scontrol"
+    program.parent.mkdir(parents=True)
+    lab.program(program, "#!/bin/sh\n")
+    return str(program)
+
+
+def test_hooks_find_scontrol(node: Node, scontrol: str) -> None:
+    link = node.top / "services/scontrol"
+    assert node(check=True, hooks=["50-slurm-pmi.sh"], scontrol=scontrol)["changed"]
+    assert not link.is_symlink()
+    assert node(hooks=["50-slurm-pmi.sh"], scontrol=scontrol)["changed"]
+    assert os.readlink(link) == scontrol
+    assert not node(hooks=["50-slurm-pmi.sh"], scontrol=scontrol)["changed"]
+    link.unlink()
+    link.symlink_to(node.top / "opt/older/scontrol")
+    assert node(hooks=["50-slurm-pmi.sh"], scontrol=scontrol)["changed"], "a link that leads nowhere finds nothing"
+    assert os.readlink(link) == scontrol
+
+
+def test_a_scontrol_that_services_find_stays(node: Node, scontrol: str) -> None:
+    (node.top / "services").mkdir()
+    lab.program(node.top / "services/scontrol", "#!/bin/sh\necho own\n")
+    node(hooks=["50-slurm-pmi.sh"], scontrol=scontrol)
+    assert not (node.top / "services/scontrol").is_symlink()
+
+
+def test_without_hooks_nobody_asks_scontrol(node: Node, scontrol: str) -> None:
+    node(scontrol=scontrol)
+    assert not (node.top / "services/scontrol").is_symlink()
+
+
 def test_a_hook_that_is_not_there(node: Node) -> None:
     failed = node(hooks=["50-slurm-pmx.sh"])
     where = node.top / "hooks.d"
@@ -125,7 +160,7 @@ def test_a_hook_that_is_not_there(node: Node) -> None:
 def test_a_fresh_node_in_check_mode(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_enroot, "HOOKS", str(node.top / "absent"))
     (node.top / "bin/enroot").unlink()
-    monkeypatch.setattr(_enroot.shutil, "which", lambda name: f"/bin/{name}" if name == "bash" else None)
+    monkeypatch.setattr(_enroot.shutil, "which", lambda name, **_where: f"/bin/{name}" if name == "bash" else None)
     found = node(check=True, hooks=["50-slurm-pmi.sh"], version="4.1.2")
     assert (found["failed"], found["changed"], found["summary"]) == (False, True, "Enroot 4.1.2")
 
