@@ -32,8 +32,9 @@ AWAY = {"FUTURE", "POWER", "POWERED_DOWN", "POWERING_DOWN", "POWER_UP", "POWERIN
 LOST_WHEN_SILENT = {"DOWN", "ERROR", "FAIL", "POWER_DOWN", "UNKNOWN"}
 LARGEST_ENTRY = 4096
 FIELDS = "NodeName|NodeAddr|State|Partitions|Gres|AvailableFeatures"
-# ParallelCluster tells the instance type among the features, where a compute resource has one.
-NEURON = re.compile(r"(?:^|,)(?:trn|inf)\d[a-z0-9]*\.[a-z0-9]+(?=,|$)")
+# ParallelCluster tells the instance type among the features, where a compute resource has one; HyperPod calls the same
+# type ml.trn1.32xlarge.
+NEURON = re.compile(r"(?:^|,)(?:ml\.)?(?:trn|inf)\d[a-z0-9]*\.[a-z0-9]+(?=,|$)")
 Group = dict[str, Any]
 
 
@@ -144,6 +145,34 @@ def slurm_nodes(prefix: str, seconds: float) -> list[Node]:
         said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[0]
         raise TargetError(f"{program} ended with {done.returncode}: {said}")
     return parse_nodes(done.stdout)
+
+
+def neuron_addresses(path: str) -> set[str]:
+    """Return the addresses of HyperPod's nodes with Neuron devices, by its list of instances; Slurm does not tell."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            groups = json.load(stream)["InstanceGroups"]
+        return {
+            str(instance["CustomerIpAddress"])
+            for group in groups
+            if NEURON.fullmatch(group["InstanceType"])
+            for instance in group.get("Instances") or ()
+        }
+    except OSError as error:
+        raise TargetError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise TargetError(f"{path} is no list of instances: {error!r}") from error
+
+
+def compute_nodes(prefix: str, seconds: float, instances: str) -> list[Node]:
+    """Return the nodes that Slurm knows; `instances` is HyperPod's list of them, which tells more."""
+    nodes = slurm_nodes(prefix, seconds)
+    if not instances:
+        return nodes
+    told = neuron_addresses(instances)
+    # A node without an address of its own in Slurm has its name in that place, which HyperPod makes of the address.
+    told |= {"ip-" + address.replace(".", "-") for address in told}
+    return [node._replace(neuron=node.neuron or node.address in told) for node in nodes]
 
 
 # What login nodes say of themselves
@@ -295,7 +324,7 @@ def render(options: argparse.Namespace) -> None:
     """
     before = read_groups(options.output)
     nodes = [Node(socket.gethostname().split(".")[0], options.head_address, "head")]
-    sources = {"compute": lambda: slurm_nodes(options.slurm, options.timeout)}
+    sources = {"compute": lambda: compute_nodes(options.slurm, options.timeout, options.instances)}
     if options.registrations:
         lock = os.path.join(os.path.dirname(options.output), ".registrations.lock")
         sources["login"] = lambda: login_nodes(options.registrations, options.max_age, options.timeout, lock)
@@ -376,6 +405,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
 
     step = steps.add_parser("render", help="on the head node: write the file that Prometheus watches")
     step.add_argument("--slurm", default="/opt/slurm", help="where Slurm is installed (default: %(default)s)")
+    step.add_argument("--instances", default="", help="HyperPod's list of instances, by their types")
     step.add_argument("--cluster", required=True, help="the label pc_cluster of every target")
     step.add_argument("--head-address", default="127.0.0.1", help="where the head node is scraped")
     step.add_argument("--output", required=True, help="the file to write")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._node import neuron
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import hyperpod, neuron
 
 Variables = Callable[..., Callable[[str], Any]]
 ID = "ws-01234567-89ab-cdef-0123-456789abcdef"
@@ -423,6 +423,13 @@ def test_slurmctld_counts_the_nodes_of_which_the_exporter_tells(repo: Path) -> N
         count = counted(statuses[partition])
         assert values == {name: count[name] for name in values}, partition
         assert len(values) == 9
+
+
+@pytest.mark.parametrize(("platform", "listed"), [("hyperpod", True), ("parallelcluster", False)])
+def test_targets_are_told_of_hyperpods_list_of_instances(work_out: Variables, platform: str, listed: bool) -> None:
+    facts = {"platform": platform, "cluster": "main", "slurm": {"prefix": "/opt/slurm"}}
+    found = work_out("common slurm_exporter prometheus", facts)("__prometheus_render")
+    assert (f"--instances={hyperpod.RESOURCES}" in found) is listed
 
 
 def test_hyperpods_own_exporters_are_scraped(work_out: Variables) -> None:

@@ -190,6 +190,51 @@ def test_neuron_devices_are_known_by_the_instance_type(cluster: Cluster, feature
     assert cluster.labels("trn-dy-trn1-1")["__meta_pc_neuron"] == neuron
 
 
+def hyperpod(cluster: Cluster, text: str) -> str:
+    """The option that names HyperPod's list of instances, as the controller has it."""
+    path = cluster.slurm.parent / "resource_config.json"
+    path.write_text(text)
+    return f"--instances={path}"
+
+
+def group(instance_type: str, *addresses: str) -> dict[str, Any]:
+    instances = [{"InstanceName": f"g-{n}", "CustomerIpAddress": one} for n, one in enumerate(addresses, 1)]
+    return {"Name": "g", "InstanceType": instance_type, "Instances": instances}
+
+
+def test_neuron_devices_on_hyperpod_are_known_by_its_list_of_instances(cluster: Cluster) -> None:
+    empty = {"Name": "scaled-down", "InstanceType": "ml.trn2.48xlarge"}
+    groups = [group("ml.p5.48xlarge", "10.1.4.1"), group("ml.trn1.32xlarge", "10.1.4.2", "10.1.4.3"), empty]
+    listed = hyperpod(cluster, json.dumps({"ClusterType": "Slurm", "InstanceGroups": groups}))
+    addresses = {"ip-10-1-4-1": "10.1.4.1", "ip-10-1-4-2": "10.1.4.2", "ip-10-1-4-3": "ip-10-1-4-3"}
+    cluster.says(*(line(name, "IDLE", where, features="(null)") for name, where in addresses.items()))
+    assert cluster.render(listed) == 0
+    assert [cluster.labels(name)["__meta_pc_neuron"] for name in addresses] == ["false", "true", "true"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "is no list of instances: JSONDecodeError("),
+        ("{}", "is no list of instances: KeyError('InstanceGroups')"),
+        ('{"InstanceGroups": 1}', "is no list of instances: TypeError("),
+        (None, "cannot be read: No such file or directory"),
+    ],
+)
+def test_compute_nodes_stay_while_hyperpods_list_is_not_whole(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], text: str | None, says: str
+) -> None:
+    cluster.says(line("ip-10-1-4-2", "IDLE", "10.1.4.2", features="(null)"))
+    listed = hyperpod(cluster, json.dumps({"InstanceGroups": [group("ml.trn1.32xlarge", "10.1.4.2")]}))
+    assert cluster.render(listed) == 0
+    listed = hyperpod(cluster, text or "")
+    if text is None:
+        (cluster.slurm.parent / "resource_config.json").unlink()
+    assert cluster.render(listed) == 1
+    assert says in capsys.readouterr().out
+    assert cluster.labels("ip-10-1-4-2")["__meta_pc_neuron"] == "true"
+
+
 def test_free_text_cannot_pass_for_a_field(cluster: Cluster) -> None:
     cluster.says(line("a-st-b-1", "IDLE+CLOUD+DRAIN", Reason="x NodeAddr=6.6.6.6 State=DOWN Gres=gpu:8 [root@now]"))
     assert cluster.render() == 0
