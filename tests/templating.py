@@ -26,6 +26,7 @@ NODE: dict[str, Any] = {
     "gpu_jobs_dir": None,
     "gpus": {"count": 0},
     "image_build": False,
+    "instance_types": {},
     "mounts": {"wanted": [], "found": [{"path": "/fsx"}], "missing": []},
     "neuron": {"devices": 0, "cores": 0, "driver": None, "tools": None},
     "node_name": "ip-10-0-0-5",

@@ -173,6 +173,13 @@ ansible_facts:
             else the DMI product name.
           type: str
           returned: always
+        instance_types:
+          description: >-
+            On the controller of HyperPod the instance type of each node, by the node's name in Slurm, from
+            C(resource_config.json); empty elsewhere, as ParallelCluster tells the types among the features in Slurm.
+          type: dict
+          returned: always
+          version_added: 0.2.0
         os:
           description: >-
             The operating system, from C(/etc/os-release): its C(id), C(version) and C(codename) as written there, its
@@ -300,6 +307,7 @@ ansible_facts:
         head_node_ip: 10.0.0.10
         instance_id: i-0123456789abcdef0
         instance_type: p5.48xlarge
+        instance_types: {}
         os: {id: ubuntu, version: "24.04", codename: noble, family: debian, name: ubuntu2404}
         architecture: x86_64
         go_architecture: amd64

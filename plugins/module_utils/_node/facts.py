@@ -85,6 +85,7 @@ def empty_facts() -> dict[str, Any]:
         "head_node_ip": None,
         "instance_id": None,
         "instance_type": None,
+        "instance_types": {},
         "os": {"id": None, "version": None, "codename": None, "family": None, "name": None},
         "architecture": None,
         "go_architecture": None,

@@ -70,16 +70,19 @@ def identity(tree: Tree, os_name: str | None) -> Identity:
     name = first(group.get("Name"))
     facts["instance_group"] = name
     facts["instance_id"] = first(instance.get("InstanceId"))
-    facts["instance_type"] = re.sub(r"^ml\.", "", first(group.get("InstanceType")) or "") or None
+    facts["instance_type"] = _instance_type(group)
     address = first(instance.get("CustomerIpAddress"))
-    facts["node_name"] = "ip-" + address.replace(".", "-") if address else None
+    facts["node_name"] = _node_name(address)
     published = inner(inner(tree.mapping(GROUPS), "groups"), name or "")
     parameters = next(filter(None, map(tree.mapping, PARAMETERS)), {})
     facts["node_type"], facts["reason"] = _node_type(tree, config, name, published, parameters)
     if facts["node_type"] == "compute":
         facts["queue"] = name
+    controller = first(slurm.get("PrimaryControllerIp"), *_controllers(config, parameters))
     if facts["node_type"] != "head":
-        facts["head_node_ip"] = first(slurm.get("PrimaryControllerIp"), *_controllers(config, parameters))
+        facts["head_node_ip"] = controller
+    if address and address == controller:  # the copies of other nodes may be old
+        facts["instance_types"] = _instance_types(config)
     return Identity(PLATFORM, facts, _mounts(published, parameters), ["/opt/dlami/nvme", "/opt/sagemaker"])
 
 
@@ -152,6 +155,25 @@ def _node_type(
         f"nothing tells the type of instance group {group}: {GROUPS} does not have it, and there is no "
         f"{PARAMETERS[0]}; needed: the hook that publish writes with publish_hyperpod"
     )
+
+
+def _instance_type(group: dict[str, Any]) -> str | None:
+    return re.sub(r"^ml\.", "", first(group.get("InstanceType")) or "") or None
+
+
+def _node_name(address: str | None) -> str | None:
+    """Return what Slurm calls the node of an address."""
+    return "ip-" + address.replace(".", "-") if address else None
+
+
+def _instance_types(config: dict[str, Any]) -> dict[str, str]:
+    """Return the instance type of each node, by its name in Slurm, whose features of nodes do not tell types here."""
+    found = {
+        _node_name(first(instance.get("CustomerIpAddress"))): _instance_type(group)
+        for group in _mappings(config.get("InstanceGroups"))
+        for instance in _mappings(group.get("Instances"))
+    }
+    return {name: kind for name, kind in found.items() if name and kind}
 
 
 def _controllers(config: dict[str, Any], parameters: dict[str, Any]) -> list[Any]:

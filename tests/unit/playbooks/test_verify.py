@@ -196,9 +196,12 @@ def test_where_things_are_is_the_roles_word_or_the_users(verify: Playbook) -> No
         "nccl_tests_mpi": "pmi2",
         "verify_health_level": 3,
     }
-    code, said, given = verify.run({"h1": node("h1", node_type="head"), "g": node("g"), "h2": second})
+    # HyperPod's controller knows the instance types of all nodes; a node in the play says so itself.
+    types = {"instance_types": {"ip-10-1-4-190": "trn1.32xlarge", "g": "p4d.24xlarge"}}
+    code, said, given = verify.run({"h1": node("h1", node_type="head", **types), "g": node("g"), "h2": second})
     assert (code, set(given)) == (0, {"h1", "h2"}), said
     assert "not measured: burst" in said
+    assert given["h1"]["instance_types"] == {"ip-10-1-4-190": "trn1.32xlarge", "g": "p5.48xlarge"}
     assert given["h1"].items() >= {"images_dir": "/fsx/containers", "results_dir": "/fsx/nccl-tests/results"}.items()
     assert {"node_exporter", "nvidia-dcgm-exporter"} <= {one["unit"] for one in given["h1"]["exporters"]}
     usual = {"tests_dir": "/fsx/nccl-tests/current-cuda12-x86_64/bin", "environment": "/fsx/nccl/setup-nccl-env.sh"}

@@ -60,6 +60,12 @@ def test_a_controller_whose_type_the_parameters_tell(node_tree):
         {"path": "/fsx", "type": "lustre", "source": "fs-12345678a90b01cde.fsx.us-west-2.amazonaws.com@tcp:/1abcdefg"}
     ]
     assert (facts["exporter_ports"], facts["gpu_jobs_dir"]) == ([], None)
+    assert facts["instance_types"] == {
+        "ip-10-1-197-201": "t3.medium",
+        "ip-10-1-18-53": "m5.xlarge",
+        "ip-10-1-4-190": "p5.48xlarge",
+        "ip-10-1-5-138": "p5.48xlarge",
+    }
 
 
 @pytest.mark.parametrize(
@@ -72,6 +78,7 @@ def test_the_others_of_that_cluster(node_tree, address, kind, group):
     facts = facts_of(root)
     assert (facts["node_type"], facts["instance_group"]) == (kind, group)
     assert (facts["node_name"], facts["head_node_ip"]) == ("ip-" + address.replace(".", "-"), "10.1.197.201")
+    assert facts["instance_types"] == {}, "what they have of the list may be old"
 
 
 def test_the_parameters_beside_lifecycle_scripts(node_tree):
