@@ -103,8 +103,10 @@ ansible_facts:
             V(head), V(login) or V(compute), from C(cfn_node_type) (HeadNode, LoginNode, ComputeFleet) of cfnconfig,
             else C(node_type) of C(dna.json). On HyperPod from the file C(/etc/pcluster-postboot/hyperpod.json), which
             C(publish) writes (Controller, Login, Compute), else from C(controller_group) and C(login_group) of
-            C(/opt/ml/config/provisioning_parameters.json). V(monitoring) on a machine outside of the clusters where
-            C(/etc/pcluster-postboot/node.json) has C(node_type) V(monitoring).
+            C(/opt/ml/config/provisioning_parameters.json). Of several controllers the one that
+            C(PrimaryControllerIp) of C(resource_config.json) names is the V(head), and the others are V(login).
+            V(monitoring) on a machine outside of the clusters where C(/etc/pcluster-postboot/node.json) has
+            C(node_type) V(monitoring).
           type: str
           returned: always
         cluster:

@@ -162,6 +162,9 @@ def read_node(
     facts["neuron"]["tools"] = facts["components"]["neuron"]
     facts["image_build"], facts["container"] = _kinds(tree)
     facts = merge(facts, overrides or {})
+    if identity.backup and facts["node_type"] == "head":
+        # A cluster has one head node, which alone serves and builds what there is once.
+        facts["node_type"] = "login"
     for line in hardware.hardware_problems(facts):
         tree.problem(line)
     facts["problems"] = [*tree.problems, *facts["problems"]]

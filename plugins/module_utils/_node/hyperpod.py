@@ -79,11 +79,18 @@ def identity(tree: Tree, os_name: str | None) -> Identity:
     if facts["node_type"] == "compute":
         facts["queue"] = name
     controller = first(slurm.get("PrimaryControllerIp"), *_controllers(config, parameters))
-    if facts["node_type"] != "head":
+    if address != controller:
         facts["head_node_ip"] = controller
     if address and address == controller:  # the copies of other nodes may be old
         facts["instance_types"] = _instance_types(config)
-    return Identity(PLATFORM, facts, _mounts(published, parameters), ["/opt/dlami/nvme", "/opt/sagemaker"])
+    return Identity(
+        PLATFORM,
+        facts,
+        _mounts(published, parameters),
+        ["/opt/dlami/nvme", "/opt/sagemaker"],
+        # A list that does not have the primary controller says nothing of the others.
+        backup=address != controller and controller in _addresses(group),
+    )
 
 
 def mounts_of(group: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -178,10 +185,13 @@ def _instance_types(config: dict[str, Any]) -> dict[str, str]:
 
 def _controllers(config: dict[str, Any], parameters: dict[str, Any]) -> list[Any]:
     """Return the addresses of the controllers that the parameters name."""
-    groups = [
-        one for one in _mappings(config.get("InstanceGroups")) if one.get("Name") == parameters.get("controller_group")
-    ]
-    return [one.get("CustomerIpAddress") for group in groups for one in _mappings(group.get("Instances"))]
+    name = parameters.get("controller_group")
+    groups = [one for one in _mappings(config.get("InstanceGroups")) if one.get("Name") == name]
+    return [address for group in groups for address in _addresses(group)]
+
+
+def _addresses(group: dict[str, Any]) -> list[Any]:
+    return [one.get("CustomerIpAddress") for one in _mappings(group.get("Instances"))]
 
 
 def _mounts(published: dict[str, Any], parameters: dict[str, Any]) -> list[dict[str, str | None]]:

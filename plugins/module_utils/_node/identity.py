@@ -25,6 +25,7 @@ class Identity:
     facts: dict[str, Any] = field(default_factory=dict)  # keys of `empty_facts()`
     mounts: list[dict[str, str | None]] = field(default_factory=list)  # file systems that the node should have
     scratch: list[str | None] = field(default_factory=list)  # where its own disks may be mounted, the best first
+    backup: bool = False  # whether this is no head node as long as another one is there
 
 
 def node_type(spelling: str) -> str:

@@ -81,6 +81,56 @@ def test_the_others_of_that_cluster(node_tree, address, kind, group):
     assert facts["instance_types"] == {}, "what they have of the list may be old"
 
 
+def second_controller(root):
+    """Give the cluster a second controller, as multi_headnode_setup/headnode_setup.sh finds it in the list."""
+    found = json.loads((root / hyperpod.RESOURCES.lstrip("/")).read_text())
+    found["SlurmConfig"]["SecondaryControllerIps"] = ["10.1.197.202"]
+    found["InstanceGroups"][0]["Instances"].append(
+        {
+            "InstanceName": "controller-machine-2",
+            "InstanceId": "i-042a4657490624640",
+            "AgentIpAddress": "172.16.34.9",
+            "CustomerIpAddress": "10.1.197.202",
+        }
+    )
+    edit(root, hyperpod.RESOURCES, **found)
+
+
+@pytest.mark.parametrize("told", [{}, {"node_type": "head", "platform": "hyperpod"}], ids=["itself", "inventory"])
+def test_of_two_controllers_one_is_the_head_node(node_tree, told):
+    """Both are of the instance group of controllers, and no API says which of them is the primary one."""
+    root = node_tree(CONTROLLER)
+    second_controller(root)
+    found = [(facts_of(root, overrides=told), becomes(root, "10.1.197.202"))[0] for _ in range(2)]
+    assert [facts["node_type"] for facts in found] == ["head", "login"]
+    assert [facts["head_node_ip"] for facts in found] == [None, "10.1.197.201"]
+    assert [facts["platform"] for facts in found] == ["hyperpod", "hyperpod"]
+
+
+def test_the_primary_controller_may_be_the_second_of_the_list(node_tree):
+    root = node_tree(CONTROLLER)
+    second_controller(root)
+    edit(root, hyperpod.RESOURCES, SlurmConfig={"PrimaryControllerIp": "10.1.197.202"})
+    assert facts_of(root)["node_type"] == "login"
+    becomes(root, "10.1.197.202")
+    assert facts_of(root)["node_type"] == "head"
+
+
+def test_without_a_primary_controller_the_first_is_the_head_node(node_tree):
+    root = node_tree(CONTROLLER)
+    second_controller(root)
+    edit(root, hyperpod.RESOURCES, SlurmConfig={})
+    assert facts_of(root)["node_type"] == "head"
+    becomes(root, "10.1.197.202")
+    assert facts_of(root)["node_type"] == "login"
+
+
+def test_a_primary_controller_that_the_list_does_not_have_says_nothing(node_tree):
+    root = node_tree(CONTROLLER)
+    edit(root, hyperpod.RESOURCES, SlurmConfig={"PrimaryControllerIp": "10.1.197.99"})
+    assert facts_of(root)["node_type"] == "head"
+
+
 def test_the_parameters_beside_lifecycle_scripts(node_tree):
     root = node_tree(CONTROLLER)
     (root / "etc/pcluster-postboot").mkdir()
