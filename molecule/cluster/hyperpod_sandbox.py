@@ -143,8 +143,12 @@ class HyperPod(Sandbox):
 
     def destroy(self) -> None:
         """Remove this flavour, and leave the services that both share."""
+        mine = [*(PREFIX + name for name in self.cluster["nodes"]), self.container("aws")]
+        running = self.running()
         self.delete()
         self.podman("rm", "--force", "--ignore", "--volumes", "--time=0", self.container("aws"))
+        if gone := [name.removeprefix(PREFIX) for name in mine if name in running]:
+            print(f"removed {', '.join(gone)}; the services of both flavours stay until the other one is removed")
         self.podman("volume", "rm", "--force", PREFIX + "hp-fsx")
 
     def status(self) -> None:

@@ -248,6 +248,19 @@ def test_the_files_of_gpus_have_the_jobs_that_run_there(tmp_path: Path) -> None:
     assert {path.name: path.read_text() for path in jobs.iterdir() if path.name != ".lock"} == {"3": "8\n"}
 
 
+def test_its_end_names_what_ran(flavour: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    flavour.deploy()
+    capsys.readouterr()
+    flavour.running = lambda: {"postboot-hp-controller", "postboot-hp-aws", "postboot-mirror"}
+    flavour.destroy()
+    assert capsys.readouterr().out == (
+        "removed hp-controller, hp-aws; the services of both flavours stay until the other one is removed\n"
+    )
+    flavour.running = set
+    flavour.destroy()
+    assert capsys.readouterr().out == "", "nothing ran"
+
+
 def test_two_flavours_can_be_made_at_the_same_time() -> None:
     """What the main job has printed is kept in a file until its last line is shown."""
     logs = []
