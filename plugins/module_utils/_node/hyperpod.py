@@ -44,7 +44,7 @@ GPU_JOBS = {
     "/opt/slurm/etc/scripts/prolog.sh": "/run/slurm/dcgm_job_mapping",
 }
 _UNITS = "/etc/systemd/system"
-_LUSTRE = "/fsx"  # where the API's MountPath is left out
+_LUSTRE, _OPENZFS = "/fsx", "/home"  # where the API's MountPath is left out
 _LISTENS = re.compile(r"^ *\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:[0-9A-F]{4} 0A ", re.MULTILINE)
 
 
@@ -100,8 +100,9 @@ def mounts_of(group: Mapping[str, Any]) -> list[dict[str, str]]:
         if lustre := storage.get("FsxLustreConfig"):
             source = f"{lustre['DnsName']}@tcp:/{lustre['MountName']}"
             mounts.append({"path": lustre.get("MountPath") or _LUSTRE, "type": "lustre", "source": source})
-        if (openzfs := storage.get("FsxOpenZfsConfig")) and openzfs.get("MountPath"):
-            mounts.append({"path": openzfs["MountPath"], "type": "nfs", "source": f"{openzfs['DnsName']}:/fsx"})
+        if openzfs := storage.get("FsxOpenZfsConfig"):
+            path, source = openzfs.get("MountPath") or _OPENZFS, f"{openzfs['DnsName']}:/fsx"
+            mounts.append({"path": path, "type": "nfs", "source": source})
     return mounts
 
 

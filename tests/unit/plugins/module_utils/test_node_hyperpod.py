@@ -48,6 +48,16 @@ def test_a_compute_node_whose_type_publish_has_written(node_tree):
     assert facts["exporter_ports"] == [9100, 9109, 9400]
 
 
+def test_file_systems_without_a_mount_path_are_where_hyperpod_mounts_them():
+    """By AWS's reference of HyperPod: /fsx for Lustre, /home for OpenZFS."""
+    lustre = {"FsxLustreConfig": {"DnsName": "fs-1.fsx", "MountName": "1abcdefg"}}
+    found = hyperpod.mounts_of({"InstanceStorageConfigs": [lustre, {"FsxOpenZfsConfig": {"DnsName": "fs-2.fsx"}}]})
+    assert found == [
+        {"path": "/fsx", "type": "lustre", "source": "fs-1.fsx@tcp:/1abcdefg"},
+        {"path": "/home", "type": "nfs", "source": "fs-2.fsx:/fsx"},
+    ]
+
+
 def test_a_controller_whose_type_the_parameters_tell(node_tree):
     facts = facts_of(node_tree(CONTROLLER))
     assert facts["problems"] == []
