@@ -162,6 +162,18 @@ def test_nodes_have_the_type_that_the_api_tells_and_not_that_of_their_groups_nam
     }
 
 
+def test_no_api_tells_which_of_several_controllers_is_the_primary_one(arrange: Arrange, pods: Listing) -> None:
+    """So each is a head node here, and node_facts decides on the node itself."""
+    found = training()
+    found["Nodes"].append(node(3, "worker-group-1", "ml.m5.xlarge"))
+    arrange(clusters=[found])
+    listed = pods(connection="ssh_via_head")
+    names = ["training-head-00000000000000001", "training-head-00000000000000003"]
+    assert listed.group("pcluster_head") == names
+    assert {listed.variables(name)["pcluster_node_type"] for name in names} == {"head"}
+    assert listed.warnings == []
+
+
 def test_without_the_platform_nothing_is_asked(arrange: Arrange, listing: Listing, endpoint: str) -> None:
     arrange()
     assert (
