@@ -232,6 +232,7 @@ class HyperPod(Sandbox):
         put(tree / "usr/libexec/sandbox-ami-software", FILES / "ami_software.sh", 0o755)
         for daemon in ("slurmctld", "slurmd"):
             put(tree / f"etc/systemd/system/{daemon}.service", FILES / f"{daemon}.service")
+        put(tree / "usr/libexec/sandbox-spank-auto-resume.c", FILES / "spank_auto_resume.c")
         for folder, script in (("prolog.d", "register"), ("epilog.d", "cleanup")):
             source = FILES / f"700_dcgm_job_map_{script}.sh"
             put(tree / "opt/slurm/etc" / folder / source.name, source, 0o755)

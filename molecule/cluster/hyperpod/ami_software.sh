@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs Enroot and Pyxis from the mirror, as the lifecycle scripts do on each node (install_enroot_pyxis.sh); in an
-# AMI-based cluster they are in the image.
+# Installs what an AMI-based cluster has in its image: HyperPod's own plugin of Slurm, and Enroot and Pyxis from the
+# mirror, as the lifecycle scripts do on each node (install_enroot_pyxis.sh), which add their line to the others.
 #
 #   ami_software.sh ENROOT_VERSION PYXIS_VERSION
 set -eu
@@ -12,8 +12,9 @@ dpkg --install ./*.deb
 curl --silent --fail "http://mirror/github.com/NVIDIA/pyxis/archive/refs/tags/v$2.tar.gz" | tar --extract --gzip
 rm -rf $slurm/pyxis && mv pyxis-* $slurm/pyxis
 CPPFLAGS="-I $slurm/include/" make --silent --directory $slurm/pyxis install
+gcc -shared -fPIC -I $slurm/include -o $slurm/lib/slurm/spank_auto_resume.so /usr/libexec/sandbox-spank-auto-resume.c
 mkdir -p $slurm/etc/plugstack.conf.d /run/pyxis
-echo "include $slurm/etc/plugstack.conf.d/pyxis.conf" > $slurm/etc/plugstack.conf
+printf '%s\n' "required spank_auto_resume.so" "include $slurm/etc/plugstack.conf.d/pyxis.conf" > $slurm/etc/plugstack.conf
 ln -fs /usr/local/share/pyxis/pyxis.conf $slurm/etc/plugstack.conf.d/pyxis.conf
 # On the instance store, or else on the second volume; imports of all nodes are kept on FSx.
 disk=/opt/sagemaker
