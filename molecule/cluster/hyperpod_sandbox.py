@@ -83,7 +83,8 @@ class HyperPod(Sandbox):
     def deploy_with(self, overrides: dict[str, Any]) -> None:
         if (self.own / "cluster.json").exists():
             return
-        instances = {name: f"i-{secrets.token_hex(9)[:17]}" for name in self.topology["cluster"]["nodes"]}
+        nodes = {**self.topology["cluster"], **overrides}["nodes"]
+        instances = {name: f"i-{secrets.token_hex(9)[:17]}" for name in nodes}
         write(self.own / "cluster.json", json.dumps({"created": time.time(), "instances": instances, **overrides}))
         for name in ("mirror", "ssh"):  # where the variables of the inventory look
             if not (self.own / name).is_symlink():
@@ -118,7 +119,8 @@ class HyperPod(Sandbox):
     def create(self, overrides: str) -> None:
         """Create the cluster anew with the LifeCycleConfig of its InstanceGroups that a file has, as publish prints it.
 
-        `configuration: file` in it has the nodes' types told by provisioning_parameters.json.
+        `configuration: file` in it has the nodes' types told by provisioning_parameters.json; `groups` and `nodes` take
+        the place of those of topology.yml.
         """
         self.delete()
         self.deploy_with(yaml.safe_load(Path(overrides).read_text()))
@@ -230,9 +232,9 @@ class HyperPod(Sandbox):
             text = self.render("sagemaker-agent.service.j2", {"program": program})
             write(tree / f"etc/systemd/system/{unit}.service", text)
         put(tree / "usr/libexec/sandbox-ami-software", FILES / "ami_software.sh", 0o755)
+        put(tree / "usr/libexec/sandbox-spank-auto-resume.c", FILES / "spank_auto_resume.c")
         for daemon in ("slurmctld", "slurmd"):
             put(tree / f"etc/systemd/system/{daemon}.service", FILES / f"{daemon}.service")
-        put(tree / "usr/libexec/sandbox-spank-auto-resume.c", FILES / "spank_auto_resume.c")
         for folder, script in (("prolog.d", "register"), ("epilog.d", "cleanup")):
             source = FILES / f"700_dcgm_job_map_{script}.sh"
             put(tree / "opt/slurm/etc" / folder / source.name, source, 0o755)

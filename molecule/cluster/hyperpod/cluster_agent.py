@@ -19,6 +19,7 @@ TOLD = Path("/etc/sandbox/hyperpod.json")
 # CPUs, memory in MiB and GPUs of each instance type that the sandbox has.
 MACHINES = {
     "ml.p5.48xlarge": (192, 2097152, "h100:8"),
+    "ml.trn1.32xlarge": (128, 524288, ""),
     "ml.m5.xlarge": (4, 16384, ""),
     "ml.m5.large": (2, 8192, ""),
 }

@@ -270,3 +270,19 @@ def test_two_flavours_can_be_made_at_the_same_time() -> None:
         logs.append(set(re.findall(r"\.converge\S*\.log\b", told)))
     assert [len(found) for found in logs] == [1, 1]
     assert logs[0] != logs[1]
+
+
+def test_another_cluster_in_its_place(flavour: Any, tmp_path: Path) -> None:
+    """Its Slurm knows the instance type by no feature, as on HyperPod."""
+    file = tmp_path / "cluster.json"
+    groups = {
+        "steering": {"node_type": "Controller", "instance_type": "ml.m5.xlarge"},
+        "trn": {"node_type": "Compute", "instance_type": "ml.trn1.32xlarge", "partitions": ["trn"]},
+    }
+    nodes = {"c": {"address": "10.115.0.50", "group": "steering"}, "t": {"address": "10.115.0.52", "group": "trn"}}
+    file.write_text(json.dumps({"groups": groups, "nodes": nodes}))
+    flavour.create(str(file))
+    assert set(flavour.cluster["instances"]) == {"c", "t"}
+    slurm = agent.configuration(flavour.resources, {"partitions": {"trn": ["trn"]}}, confined=False)["slurm.conf"]
+    assert "NodeName=ip-10-115-0-52 NodeAddr=10.115.0.52 CPUs=128 RealMemory=498073 State=UNKNOWN" in slurm
+    assert "Feature" not in slurm
