@@ -1,10 +1,22 @@
 #!/bin/bash
 # What install_observability.py leaves on a node, where the owner of a cluster has switched it on: the collector's
-# configuration, and exporters. Units with the mirror's programs take the place of containers; dcgm-exporter is only in
-# the configuration, because its container has a host engine of its own, of which there is no stand-in.
+# configuration, and exporters. Units with the mirror's programs take the place of containers. In the place of
+# dcgm-exporter, whose container has a host engine of its own, something serves its port without metrics of GPUs.
 #
-#   observability.sh controller|login|compute NODE_EXPORTER_VERSION SLURM_EXPORTER_VERSION
+# `off` in the place of a node's type is what the owner does to have none of it any more.
+#
+#   observability.sh controller|login|compute|off NODE_EXPORTER_VERSION SLURM_EXPORTER_VERSION
 set -eu
+if [ "$1" = off ]; then
+  for unit in docker-node-exporter docker-efa-exporter docker-dcgm-exporter slurm_exporter; do
+    [ -e "/etc/systemd/system/$unit.service" ] || continue
+    systemctl disable --quiet --now "$unit"
+    rm "/etc/systemd/system/$unit.service"
+  done
+  systemctl daemon-reload
+  rm -rf /etc/otel /opt/observability
+  exit 0
+fi
 declare -A ports=([controller]="9100 9341" [login]=9100 [compute]="9100 9400 9109")
 mkdir -p /etc/otel /opt/observability
 {
@@ -31,6 +43,7 @@ case $1 in
   compute)
     serve docker-efa-exporter "/opt/observability/node_exporter --web.listen-address=:9109 \
 --collector.disable-defaults --collector.infiniband"
+    serve docker-dcgm-exporter "/opt/observability/node_exporter --web.listen-address=:9400 --collector.disable-defaults"
     ;;
   controller)
     fetch "SckyzO/slurm_exporter/releases/download/v$3/slurm_exporter-$3-linux-amd64.tar.gz" slurm_exporter /usr/bin

@@ -27,6 +27,15 @@ API = f"http://{TOPOLOGY['services']['aws']['address']}:5000"
 OWN = STATE / "hyperpod"
 CONTROLLER, LOGIN, GPU = TOPOLOGY["cluster"]["nodes"]
 SLURM = "/opt/slurm/bin/"
+PINS = STATE / "mirror/pins.json"
+# The script of a cluster's owner who switches HyperPod's observability on, and then runs our hook beside the script.
+EXTENSIONS = """\
+#!/bin/bash
+set -eu
+here=$(dirname "$0")
+bash "$here/observability.sh" {kind} {node_exporter} {slurm_exporter}
+bash "$here/on_init_complete.sh"
+"""
 
 
 def address(name: str) -> str:
@@ -122,6 +131,13 @@ def report(on: On, name: str) -> dict[str, Any]:
     return found
 
 
+def scraped(on: On) -> set[str]:
+    """What Prometheus scrapes, without a failure."""
+    ask = "curl -sf 'http://localhost:9090/api/v1/targets?state=active'"
+    found = json.loads(on(CONTROLLER).check_output(ask))["data"]["activeTargets"]
+    return {one["scrapeUrl"].split("/metrics")[0] for one in found if one["health"] == "up"}
+
+
 def settle(on: On, name: str) -> None:
     """Wait until the service has done what the hook had left."""
     state = "systemctl show -p ActiveState --value pcluster-postboot"
@@ -181,23 +197,63 @@ def test_a_push_over_session_manager(tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.mark.usefixtures("cluster")
 def test_prometheus_scrapes_the_ports_of_hyperpod_s_dashboards(on: On) -> None:
-    ask = "curl -sf 'http://localhost:9090/api/v1/targets?state=active'"
-
-    def up() -> dict[str, str]:
-        found = json.loads(on(CONTROLLER).check_output(ask))["data"]["activeTargets"]
-        return {one["scrapeUrl"].split("/metrics")[0]: one["health"] for one in found}
-
     nodes = {f"http://{address(LOGIN)}:9100", f"http://{address(GPU)}:9100", f"http://{address(GPU)}:9400"}
     wanted = nodes | {"http://127.0.0.1:9100", "http://127.0.0.1:9341"}
-    until(lambda: wanted <= {url for url, health in up().items() if health == "up"}, 60, f"{wanted}, of {up()}")
+    until(lambda: wanted <= scraped(on), 60, lambda: f"{wanted}, of {scraped(on)}")
 
 
 @pytest.mark.usefixtures("cluster")
-def test_verify_finds_nodes_and_containers_in_order() -> None:
-    """With the Enroot and the Pyxis that the AMI has."""
-    wanted = variables(verify_stages=["nodes", "containers"], verify_report="")
+def test_verify_finds_nodes_containers_and_nccl_in_order() -> None:
+    """With the Enroot and the Pyxis that the AMI has, and by the instance types that the controller knows."""
+    options = {"verify_nccl_scopes": ["one", "container"], "verify_nccl_collectives": ["all_reduce"]}
+    wanted = variables(verify_stages=["nodes", "containers", "nccl"], verify_report="", **options)
     done = ok(play("--limit", "pcluster_head", *wanted, name="verify"))
-    assert re.search(r"containers +gpu +gpus +ok +8 GPUs in the container", done.stdout), done.stdout[-3000:]
+    for line in (
+        r"containers +gpu +gpus +ok +8 GPUs in the container",
+        r"nccl +dev +all_reduce on one node +ok .* of the 480 GB/s expected",
+        r"nccl +dev +all_reduce in a container +ok ",
+    ):
+        assert re.search(line, done.stdout), f"{line} is not in {done.stdout[-5000:]}"
+
+
+@pytest.mark.usefixtures("cluster")
+def test_hyperpods_plugin_of_slurm_stays_beside_pyxis(on: On) -> None:
+    """A step that is to be resumed, in a container; both plugins stand in the plugstack of the AMI."""
+    stack = on(CONTROLLER).file("/opt/slurm/etc/plugstack.conf").content_string.splitlines()
+    assert stack == ["required spank_auto_resume.so", "include /opt/slurm/etc/plugstack.conf.d/pyxis.conf"]
+    (image,) = on(CONTROLLER).check_output("ls /fsx/containers/*library_tiny*.sqsh").split()
+    step = f"srun --auto-resume=1 --container-image={image} grep ^NAME= /etc/os-release"
+    done = as_user(on(LOGIN), "ubuntu", f"{SLURM}salloc --partition=gpu {SLURM}{step}", timeout=120)
+    assert 'NAME="Sandbox tiny"' in done.stdout, done.stderr
+    assert "TaskID: 0 process_task_init" in done.stderr
+    alone = as_user(on(LOGIN), "ubuntu", f"{SLURM}srun --partition=gpu --auto-resume=1 true")
+    assert alone.rc == 1
+    assert "Auto Resume can only run within an exiting allocation" in alone.stderr
+
+
+@pytest.mark.usefixtures("cluster")
+def test_node_health_finds_nothing_on_a_sound_node(on: On) -> None:
+    on(GPU).check_output("systemctl start pcluster-node-health.service")
+    found = on(GPU).file("/var/lib/node_exporter/textfile_collector/node_health.prom").content_string
+    assert "pcluster_node_health_check_timestamp_seconds" in found
+    assert "pcluster_node_health_finding{" not in found, found
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_node_that_hyperpod_is_to_replace_stays_so(on: On) -> None:
+    """HyperPod compares the reason letter by letter, and nobody else may write another one or resume the node."""
+    update = f"{SLURM}scontrol update node={host_name(GPU)}"
+    show = f"{SLURM}scontrol --oneliner show node {host_name(GPU)}"
+    on(CONTROLLER).check_output(f"{update} state=fail reason=Action:Replace")
+    try:
+        assert ", 0 changed, 0 failed" in last(play("--limit", "pcluster_head:pcluster_compute", timeout=600))
+        # node_health has looked since then.
+        on(GPU).check_output("systemctl start pcluster-node-health.service")
+        told = on(CONTROLLER).check_output(show)
+        assert re.search(r" State=\S*FAIL\S* ", told), told
+        assert re.search(r" Reason=Action:Replace \[", told), told
+    finally:
+        on(CONTROLLER).check_output(f"{update} state=resume")
 
 
 @pytest.mark.usefixtures("cluster")
@@ -213,7 +269,7 @@ def test_a_replaced_node_is_configured_by_the_hook_again_and_exporters_of_others
     ok(flavour("replace", LOGIN, timeout=1200))
     settle(on, LOGIN)
     assert on(LOGIN).service("node_exporter").is_running
-    pins = json.loads((STATE / "mirror/pins.json").read_text())
+    pins = json.loads(PINS.read_text())
     script = (SCENARIO / "hyperpod/observability.sh").read_text()
     on(LOGIN).check_output("systemctl disable --now node_exporter && rm /etc/systemd/system/node_exporter.service")
     on(LOGIN).check_output("bash -c %s observability login %s", script, pins["node_exporter"]["version"])
@@ -221,3 +277,98 @@ def test_a_replaced_node_is_configured_by_the_hook_again_and_exporters_of_others
     assert ", 0 failed" in last(done)
     assert on(LOGIN).service("docker-node-exporter").is_running
     assert not on(LOGIN).file("/etc/systemd/system/node_exporter.service").exists
+
+
+@pytest.fixture(scope="module")
+def observed(hook: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The cluster created anew by an owner whose own script switches HyperPod's observability on before our hook."""
+    parts, pins = json.loads(hook.read_text()), json.loads(PINS.read_text())
+    place = parts["InstanceGroups"][0]["LifeCycleConfig"]["SourceS3Uri"].removeprefix("s3://")
+    name, _, prefix = place.partition("/")
+    versions = {one: pins[one]["version"] for one in ("node_exporter", "slurm_exporter")}
+    beside = {"observability.sh": (SCENARIO / "hyperpod/observability.sh").read_text()}
+    for group in parts["InstanceGroups"]:
+        kind = TOPOLOGY["cluster"]["groups"][group["InstanceGroupName"]]["node_type"].lower()
+        group["LifeCycleConfig"]["OnInitComplete"] = script = f"run_extensions_{kind}.sh"
+        beside[script] = EXTENSIONS.format(kind=kind, **versions)
+    store = boto3.client("s3", region_name="us-east-1")
+    for key, text in beside.items():
+        store.put_object(Bucket=name, Key=prefix + key, Body=text.encode())
+    file = tmp_path_factory.mktemp("observed") / "parts.json"
+    file.write_text(json.dumps(parts))
+    done = flavour("create", str(file), timeout=1800)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.usefixtures("observed")
+def test_exporters_that_come_before_the_hook_are_left_alone(on: On) -> None:
+    for name in (CONTROLLER, LOGIN, GPU):
+        settle(on, name)
+        assert report(on, name)["outcome"] == "ok", report(on, name)
+        assert on(name).service("docker-node-exporter").is_running
+        assert not on(name).file("/etc/systemd/system/node_exporter.service").exists
+    skipped = {one["name"]: one.get("why", "") for one in report(on, GPU)["components"] if one["status"] == "skipped"}
+    assert skipped["node_exporter"] == "an exporter of HyperPod itself serves port 9100"
+    assert skipped["dcgm_exporter"] == "an exporter of HyperPod itself serves port 9400"
+    assert not on(GPU).service("nvidia-dcgm-exporter").is_running
+    theirs = {f"http://{address(GPU)}:{port}" for port in (9100, 9109, 9400)}
+    wanted = theirs | {f"http://{address(LOGIN)}:9100", "http://127.0.0.1:9100", "http://127.0.0.1:9341"}
+    until(lambda: wanted <= scraped(on), 120, lambda: f"{wanted}, of {scraped(on)}")
+
+
+@pytest.mark.usefixtures("observed")
+def test_a_push_beside_those_exporters_changes_nothing() -> None:
+    done = play()
+    assert last(done).startswith("pcluster.postboot: 3 nodes, 0 changed, 0 failed"), done.stdout[-4000:]
+
+
+@pytest.mark.usefixtures("observed")
+def test_verify_does_not_miss_our_exporters_there() -> None:
+    ok(play("--limit", "pcluster_head", *variables(verify_stages=["nodes"], verify_report=""), name="verify"))
+
+
+@pytest.mark.usefixtures("observed")
+def test_our_exporters_come_once_the_others_are_gone(on: On) -> None:
+    script = (SCENARIO / "hyperpod/observability.sh").read_text()
+    for name in (CONTROLLER, LOGIN, GPU):
+        on(name).check_output("bash -c %s observability off", script)
+    ok(play(timeout=1200))
+    for name in (CONTROLLER, LOGIN, GPU):
+        assert on(name).service("node_exporter").is_running
+    assert on(GPU).service("nvidia-dcgm-exporter").is_running
+    ours = {f"http://{address(GPU)}:{port}" for port in (9100, 9400)} | {"http://127.0.0.1:9341"}
+    until(lambda: ours <= scraped(on), 120, lambda: f"{ours}, of {scraped(on)}")
+    assert f"http://{address(GPU)}:9109" not in scraped(on)
+    done = play()
+    assert last(done).startswith("pcluster.postboot: 3 nodes, 0 changed, 0 failed"), done.stdout[-4000:]
+
+
+@pytest.fixture(scope="module")
+def trainium(api: None, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Another cluster in its place, of a controller and a node with 16 Neuron devices; a push configures both."""
+    groups, nodes = TOPOLOGY["cluster"]["groups"], TOPOLOGY["cluster"]["nodes"]
+    controllers = nodes[CONTROLLER]["group"]
+    node = {"address": address(GPU), "group": "accelerated"}
+    more = {"node_type": "Compute", "instance_type": "ml.trn1.32xlarge", "partitions": ["trn"]}
+    file = tmp_path_factory.mktemp("trainium") / "cluster.json"
+    asked = {
+        "groups": {controllers: groups[controllers], "accelerated": more},
+        "nodes": {CONTROLLER: nodes[CONTROLLER], "hp-trn": node},
+    }
+    file.write_text(json.dumps(asked))
+    ok(flavour("create", str(file), timeout=900))
+    assert ", 0 failed" in last(play(timeout=1200))
+    return "hp-trn"
+
+
+def test_prometheus_and_verify_find_neuron_devices_without_a_variable(on: On, trainium: str) -> None:
+    """Slurm tells nothing of the instance type, and the play has the controller alone."""
+    told = on(CONTROLLER).check_output(f"{SLURM}scontrol --oneliner show node {host_name(GPU)}")
+    assert " AvailableFeatures=(null) " in told
+    assert on(trainium).service("neuron-exporter").is_running
+    url = f"http://{address(GPU)}:8000"
+    until(lambda: url in scraped(on), 120, lambda: f"{url}, of {scraped(on)}")
+    wanted = variables(verify_stages=["neuron"], verify_report="")
+    done = ok(play("--limit", "pcluster_head", *wanted, name="verify"))
+    found = rf"neuron +\S+ +neuron-ls +ok +16 devices with 32 cores on {host_name(GPU)}"
+    assert re.search(found, done.stdout), done.stdout[-3000:]
