@@ -25,7 +25,9 @@ from typing import Any, NoReturn
 from channel import ALIVE, CLOSED, FAILED, FLAG, START, SWITCHED, TERMINATE, Channel
 from commands import need
 
-SHELL, PORT, INTERACTIVE = "Standard_Stream", "Port", "InteractiveCommands"  # agent/appconfig/constants.go
+# agent/appconfig/constants.go
+SHELL, PORT, INTERACTIVE = "Standard_Stream", "Port", "InteractiveCommands"
+COMMAND = "NonInteractiveCommands"
 FORWARDING = "LocalPortForwarding"
 CONTROL, DATA = "/v1/control-channel/", "/v1/data-channel/"
 SILENCE = 15.0  # seconds without a sign of life after which an agent's control channel has ended
@@ -45,6 +47,7 @@ class Document:
 DOCUMENTS = {
     "SSM-SessionManagerRunShell": Document(SHELL),
     "AWS-StartInteractiveCommand": Document(INTERACTIVE, {"command": ""}),
+    "AWS-StartNonInteractiveCommand": Document(COMMAND, {"command": ""}),
     "AWS-StartSSHSession": Document(PORT, {"portNumber": "22"}),
     "AWS-StartPortForwardingSession": Document(
         PORT, {"portNumber": "80", "localPortNumber": "0"}, {"type": FORWARDING}

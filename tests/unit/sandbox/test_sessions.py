@@ -197,6 +197,70 @@ def test_many_lines_come_through(start: Callable[..., Client]) -> None:
     client.reads("all2")
 
 
+COMMAND = "AWS-StartNonInteractiveCommand"
+
+
+def test_a_command_prints_once_it_has_ended(start: Callable[..., Client]) -> None:
+    line = "sh -c 'echo $((6*7)) \"$0\" $(whoami) $PWD; tty; (sleep 600; echo late)& echo wrong >&2' 'two words' # no"
+    client = start(DocumentName=COMMAND, Parameters={"command": [line]})
+    user = "nobody" if os.geteuid() == 0 else ""
+    client.reads(f"^\nStarting session with SessionId: {client.id}\n42 two words {user}.*/usr/bin\nnot a tty\nwrong\n")
+    client.reads(f"wrong\n\n\nExiting session with sessionId: {client.id}.\n\n$")
+    assert client.ends() == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (" ", "\n\nSessionId: .* : Commands cannot be empty for session type NonInteractiveCommands\n\n$"),
+        ("/no/program", "\nError occurred starting the command: .*\n\n\nExiting session with sessionId: .*\n\n$"),
+        ("echo 'a", "\nUnable to start command: Failed to parse commands input: .*Exiting session with"),
+    ],
+)
+def test_a_command_that_cannot_begin(start: Callable[..., Client], line: str, said: str) -> None:
+    client = start(DocumentName=COMMAND, Parameters={"command": [line]})
+    client.reads(said)
+    assert client.ends() == 0
+
+
+def running(*words: str) -> list[int]:
+    """The processes with this command line."""
+    line = b"\0".join(word.encode() for word in words) + b"\0"
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found += [int(path.parent.name)] if path.read_bytes() == line else []
+        except OSError:
+            pass  # it has ended meanwhile
+    return found
+
+
+def test_a_command_is_killed_with_its_session_and_takes_a_signal(start: Callable[..., Client], ssm: Any) -> None:
+    words = ("sleep", f"600.{os.getpid()}")
+
+    def begun() -> Client:
+        client = start(DocumentName=COMMAND, Parameters={"command": [" ".join(words)]})
+        client.reads("Starting session")
+        until(lambda: running(*words))
+        return client
+
+    client = begun()
+    client.process.send_signal(signal.SIGINT)
+    client.reads("Exiting session")
+    assert not running(*words)
+    client = begun()
+    ssm.terminate_session(SessionId=client.id)
+    client.reads("Exiting session")
+    until(lambda: not running(*words))
+
+
+def test_a_client_whose_input_ends_leaves_a_command_s_session(start: Callable[..., Client]) -> None:
+    client = start(DocumentName=COMMAND, Parameters={"command": ["sleep 600"]})
+    client.process.stdin.close()
+    client.reads("Cannot perform start session: EOF\n")
+    assert client.ends() == 0
+
+
 def test_a_program_whose_reader_has_gone_is_ended_without_a_word(start: Callable[..., Client]) -> None:
     client = start()
     client.send("stty -echo\nyes | head -n 1; echo end$((1+1))\n")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright (c) 2026 The pcluster.postboot contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A stand-in for ssm-session-worker: one session on a node, a shell in a terminal or connections to a port.
+"""A stand-in for ssm-session-worker: one session on a node, a shell in a terminal, a command, or connections to a port.
 
 The agent starts it with the session as JSON; it ends with the session. README.md beside it names what it has from the
 agent's source, and what is otherwise.
@@ -14,11 +14,13 @@ import json
 import os
 import pty
 import pwd
+import shlex
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 import time
@@ -35,6 +37,7 @@ FIRST_OUTPUT = float(os.environ.get("SSM_AGENT_FIRST_OUTPUT", "1"))  # seconds a
 PAYLOAD = 1024
 STREAM = struct.Struct(">IB")  # of several connections through one channel: a connection's number, and what is with it
 OPEN, DATA, END = 0, 1, 2
+SIGNALS = {0x03: signal.SIGINT, 0x1C: signal.SIGQUIT}  # bytes of a client that are signals for a command
 
 
 class Failure(Exception):
@@ -53,21 +56,73 @@ def make_user(name: str) -> pwd.struct_passwd:
     return pwd.getpwnam(name)
 
 
-def shell(channel: Channel, commands: str) -> None:
-    """Run a shell, or the given commands, in a terminal, until it ends or the session does."""
+def session_user() -> tuple[pwd.struct_passwd, dict[str, str]]:
+    """Return the user of sessions, and the environment of what the user runs."""
     user = make_user(USER) if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
     environment = {**os.environ, "TERM": "xterm-256color", "HOME": f"/home/{user.pw_name}"}
     environment.setdefault("LANG", "C.UTF-8")
     environment.pop("SSM_AGENT_SESSION", None)
+    return user, environment
+
+
+def become(user: pwd.struct_passwd) -> None:
+    """Make this process the user's."""
+    # Python ignores SIGPIPE, and a background job SIGINT and SIGQUIT; so would all that is started.
+    for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    if os.geteuid() == 0:
+        os.setgroups(os.getgrouplist(user.pw_name, user.pw_gid))
+        os.setgid(user.pw_gid)
+        os.setuid(user.pw_uid)
+
+
+def command(channel: Channel, words: str) -> None:
+    """Run one command without a terminal or standard input, and tell what it has printed once it has ended."""
+    if not words.strip():
+        raise Failure("Commands cannot be empty for session type NonInteractiveCommands")
+    user, environment = session_user()
+    with tempfile.TemporaryFile() as printed:
+        try:
+            parts = shlex.split(words, comments=True)
+        except ValueError as error:
+            channel.send(OUTPUT, f"Unable to start command: Failed to parse commands input: {error}\n\n".encode())
+            return
+        try:
+            process = subprocess.Popen(
+                parts,
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                preexec_fn=lambda: become(user),
+            )
+        except OSError as error:
+            channel.send(OUTPUT, f"Error occurred starting the command: {error}\n".encode())
+            return
+        threading.Thread(target=signals, args=(channel, process), daemon=True).start()
+        process.wait()
+        printed.seek(0)
+        while found := printed.read(PAYLOAD):
+            if not channel.send(OUTPUT, found):
+                return
+
+
+def signals(channel: Channel, process: subprocess.Popen[bytes]) -> None:
+    """Send a command the signals that the client sends; once the session has ended, kill the command alone."""
+    while frame := channel.receive():
+        if frame[0] == CLOSED:
+            break
+        for number in filter(None, map(SIGNALS.get, frame[1] if frame[0] == OUTPUT else b"")):
+            process.send_signal(number)
+    process.kill()
+
+
+def shell(channel: Channel, commands: str) -> None:
+    """Run a shell, or the given commands, in a terminal, until it ends or the session does."""
+    user, environment = session_user()
     pid, terminal = pty.fork()
     if pid == 0:
-        # Python ignores SIGPIPE, and a background job SIGINT and SIGQUIT; so would all that the shell starts.
-        for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGQUIT):
-            signal.signal(number, signal.SIG_DFL)
-        if os.geteuid() == 0:
-            os.setgroups(os.getgrouplist(user.pw_name, user.pw_gid))
-            os.setgid(user.pw_gid)
-            os.setuid(user.pw_uid)
+        become(user)
         os.execvpe("sh", ["sh", "-c", commands] if commands else ["sh"], environment)
     threading.Thread(target=from_client, args=(channel, pid, terminal), daemon=True).start()
     time.sleep(FIRST_OUTPUT)
@@ -165,6 +220,9 @@ def serve(session: dict[str, Any], url: str) -> None:
                 many(channel, properties.get("host", ""), properties["portNumber"])
             else:
                 one_port(channel, properties["portNumber"])
+        elif plugin == "NonInteractiveCommands":
+            channel.send(HANDSHAKE, json.dumps({"SessionType": plugin, "Properties": None}).encode())
+            command(channel, properties["command"])
         else:
             shell(channel, properties.get("command", ""))
     except Failure as failure:
