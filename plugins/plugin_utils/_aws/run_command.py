@@ -7,9 +7,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import AwsErrors, code_of, explain, some
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import AwsErrors, code_of, explain
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.remote_script import (
+    DELIVERY,
+    GONE_EVERY,
+    LATE,
+    PATIENCE,
+    QUIET,
+    SLOWEST,
+    Answer,
+    Answers,
+    Node,
+    Patience,
+    Script,
+    named,
+)
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.session import ClientMaker
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.cloud import (
     describe_instances,
@@ -20,17 +34,10 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.nodes
 DOCUMENT = "AWS-RunShellScript"
 BATCH = 50  # instance ids of one command, and invocations of one page
 FEW = 2  # nodes of a command for which each is asked by itself, instead of for all that the command was sent to
-DELIVERY = 600  # seconds in which an agent has to begin; SSM itself would wait for these and the script's own
-LATE = 300  # seconds after what has begun should have ended
-GONE_EVERY = 60.0  # seconds between two looks at whether the nodes still exist
-QUIET, SLOWEST = 12.0, 60.0  # a command of which nothing has ended for some time is looked at after a 12th of it again
-PATIENCE = 1800.0  # seconds in which calls may go wrong in passing
 UNLISTED = 5.0  # seconds after which SSM should list what a command was sent to
 AGAIN = 60.0  # seconds until a command is sent again that SSM has cancelled itself
 _ID = re.compile(r"\bi-[0-9a-f]+")
 _CUT = "---Output truncated---"
-_PASSING = ("Throttl", "TooManyRequests", "RequestLimitExceeded", "InternalServer", "ServiceUnavailable", "Timeout")
-_PASSING_HERE = ("Timeout", "ConnectionClosed", "EndpointConnection", "ProxyConnection", "HTTPClient", "Incomplete")
 _OVER = ("Success", "Failed", "TimedOut", "Cancelled")
 _NOT_BEGUN = ("", "Pending", "Delayed")  # StatusDetails; InProgress may be either
 _EXCEEDED = "Rate Exceeded: too many invocations of the account are pending"
@@ -38,24 +45,6 @@ _SILENT = (
     "its SSM agent does not answer; the usual reasons are that its role lacks the policy AmazonSSMManagedInstanceCore, "
     "which ParallelCluster does not add by itself, and that it has no way to the SSM endpoints"
 )
-
-
-class Node(NamedTuple):
-    name: str
-    instance_id: str
-    region: str
-    cluster: str
-    kind: str  # head, login or compute
-    group: str = ""  # its queue and instance type
-
-
-class Answer(NamedTuple):
-    state: str  # success, failed, unreachable, again: it never had it, and may be sent it once more
-    why: str = ""  # of what is no success; empty where the output tells
-    output: str = ""
-
-
-Answers = dict[Node, Answer]
 
 
 @dataclass
@@ -73,15 +62,6 @@ class Sent:
     details: dict[str, str] = field(default_factory=dict)
 
 
-class Script(NamedTuple):
-    """What is run, what people see of it in the console, and how many seconds it may take."""
-
-    text: str
-    comment: str
-    seconds: int
-    enough: Callable[[str], bool] = lambda output: False  # whether the beginning of an output is all that is needed
-
-
 class RunCommand:
     """Sends a script to nodes, and knows where it has ended. A failed call is a CallError of one line."""
 
@@ -89,7 +69,7 @@ class RunCommand:
         self._client, self._script, self._clock = make_client, script, clock
         self._sent: list[Sent] = []
         self._looked, self._looks = clock(), True
-        self._wrong: dict[str, float] = {}  # since when a region's calls go wrong in passing
+        self._patience = Patience(clock)
         self._refused: dict[str, float] = {}  # since when SSM cancels a region's commands itself
         self._held: dict[str, float] = {}  # until when none is sent to a region
         self._tells = False  # whether SSM lists plugins that have begun and not ended
@@ -136,7 +116,7 @@ class RunCommand:
                     "commands": self._script.text.splitlines(),
                     "executionTimeout": [str(self._script.seconds)],
                 },
-                TimeoutSeconds=DELIVERY,
+                TimeoutSeconds=DELIVERY,  # SSM itself would wait for these and for the seconds of the script
                 # How many at a time, and how many failures, is decided here: one command is but a part of all.
                 MaxConcurrency=str(len(ids)),
                 MaxErrors="100%",
@@ -144,12 +124,12 @@ class RunCommand:
         except AwsErrors as error:
             if code_of(error) == "InvalidInstanceId":
                 return self._without(nodes, str(error))
-            if self._passes(error, region):
+            if self._patience.bears(error, region):
                 return {}, list(nodes)
-            raise explain(error, region, f"ssm:SendCommand on {DOCUMENT} and on the instances", _some(nodes)) from error
+            raise explain(error, region, f"ssm:SendCommand on {DOCUMENT} and on the instances", named(nodes)) from error
         else:
             now, command = self._clock(), answer["Command"]["CommandId"]
-            self._wrong.pop(region, None)
+            self._patience.went_well(region)
             due = now + min(SLOWEST, self._soonest / 2)
             self._sent.append(Sent(command, region, now, ids, len(ids), now, due))
             self.ids.update(dict.fromkeys(nodes, command))
@@ -184,15 +164,15 @@ class RunCommand:
                 continue
             try:
                 answers = self._ask(sent)
-                self._wrong.pop(sent.region, None)
+                self._patience.went_well(sent.region)
             except AwsErrors as error:
-                if self._passes(error, sent.region):
+                if self._patience.bears(error, sent.region):
                     busy.add(sent.region)
                     continue
                 if found:
                     break  # what has ended counts; the error comes again
                 needed = "ssm:ListCommandInvocations and ssm:GetCommandInvocation"
-                raise explain(error, sent.region, needed, _some(sent.nodes.values())) from error
+                raise explain(error, sent.region, needed, named(sent.nodes.values())) from error
             if answers:
                 sent.news = self._clock()
                 self._soonest = min(self._soonest or SLOWEST * 2, sent.news - sent.since)
@@ -279,9 +259,9 @@ class RunCommand:
                 client.cancel_command(CommandId=sent.command_id, InstanceIds=[node.instance_id for node in silent])
                 why += "; the command to it is cancelled"
             except AwsErrors as error:
-                if self._passes(error, sent.region):
+                if self._patience.bears(error, sent.region):
                     return lost
-                why += f", and it may still begin ({explain(error, sent.region, 'ssm:CancelCommand', _some(silent))})"
+                why += f", and it may still begin ({explain(error, sent.region, 'ssm:CancelCommand', named(silent))})"
             lost.update(dict.fromkeys(silent, Answer("unreachable", why)))
         return lost
 
@@ -322,7 +302,7 @@ class RunCommand:
         why = {
             "DeliveryTimedOut": "SSM has had no word from it (DeliveryTimedOut); it may have run all the same",
             "Undeliverable": "SSM cannot deliver to it (Undeliverable): it is gone, or its agent does not answer",
-            "ExecutionTimedOut": f"not done within {self._script.seconds} s (fleet_timeout)",
+            "ExecutionTimedOut": self._script.too_long,
             "Cancelled": "somebody has cancelled the command",
             "Terminated": "SSM has ended the command (Terminated)",
         }.get(details, "" if details == "Failed" else f"SSM says {details}")
@@ -349,27 +329,16 @@ class RunCommand:
                     )
                 }
             except AwsErrors as error:
-                if self._passes(error, region):
+                if self._patience.bears(error, region):
                     return found
                 self._looks = False
-                why = explain(error, region, "ec2:DescribeInstances", _some(nodes))
+                why = explain(error, region, "ec2:DescribeInstances", named(nodes))
                 self.notes.append(f"nodes that are terminated meanwhile are waited for, because {why}")
                 return found
             gone = Answer("unreachable", "it was terminated or stopped before the end")
             found.update({node: gone for node in nodes if node.instance_id not in alive})
         return found
 
-    def _passes(self, error: Exception, region: str) -> bool:
-        """Say whether a call may go well next time. boto3 has tried several times already."""
-        code, kind = code_of(error), type(error).__name__
-        if not (any(word in code for word in _PASSING) or (not code and any(word in kind for word in _PASSING_HERE))):
-            return False
-        return self._clock() - self._wrong.setdefault(region, self._clock()) < PATIENCE
-
 
 def _details(one: Mapping[str, Any]) -> str:
     return str(one.get("StatusDetails", "")).replace(" ", "")
-
-
-def _some(nodes: Iterable[Node]) -> str:
-    return some((node.name for node in nodes), 3)

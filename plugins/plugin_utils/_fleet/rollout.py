@@ -19,7 +19,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem im
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import natural, shown
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import run_command
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import one_line, some
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.run_command import Answer, Node
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.remote_script import Answer, Carrier, Node
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import report as site_report
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.progress import duration
 
@@ -261,9 +261,7 @@ def called(nodes: Iterable[Node]) -> str:
 class Rollout:
     """Brings the bundle to all nodes, one move at a time."""
 
-    def __init__(
-        self, nodes: Sequence[Node], request: Request, command: run_command.RunCommand, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, nodes: Sequence[Node], request: Request, command: Carrier, clock: Callable[[], float]) -> None:
         self.nodes, self.request, self._command, self._clock = list(nodes), request, command, clock
         self.outcomes: dict[Node, Outcome] = {}
         self._begun: dict[Node, float] = {}

@@ -19,8 +19,8 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 
 from ansible_collections.pcluster.postboot.plugins.action import fleet
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import run_command
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.run_command import Node
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import remote_script, run_command
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.remote_script import Node
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._fleet import rollout as fleet_rollout
 from ansible_collections.pcluster.postboot.tests.programs import load
 
@@ -179,7 +179,7 @@ def begin(aws: Aws) -> Begin:
 
     def make(nodes: list[Node], **request: Any) -> fleet_rollout.Rollout:
         asked = REQUEST._replace(**request)
-        script = run_command.Script("true\n", "a test", asked.timeout, fleet_rollout.enough)
+        script = remote_script.Script("true\n", "a test", asked.timeout, fleet_rollout.enough)
         command = run_command.RunCommand(aws.make_client, script, lambda: aws.now)
         rollout = fleet_rollout.Rollout(nodes, asked, command, lambda: aws.now)
         rollout.begin()
@@ -240,7 +240,7 @@ def test_a_lost_head_node_holds_its_own_cluster_only(aws: Aws, begin: Begin) -> 
     rollout = begin(nodes)
     began = aws.now
     finish(rollout, aws, but=lost)
-    assert aws.now - began < run_command.DELIVERY + 100
+    assert aws.now - began < remote_script.DELIVERY + 100
     assert states(rollout) == {
         **{node.name: "changed" for node in nodes if node.cluster != "a"},
         **{node.name: "not sent" for node in nodes if node.cluster == "a"},
@@ -454,7 +454,7 @@ def test_patience_begins_anew_with_each_answer(aws: Aws, begin: Begin) -> None:
         aws.fails["list_command_invocations"] = [error("ThrottlingException")] * 100
         while aws.fails["list_command_invocations"]:
             rollout.move()
-            aws.now += run_command.PATIENCE / 101
+            aws.now += remote_script.PATIENCE / 101
         aws.now += 60
         rollout.move()
         aws.now += 60
@@ -495,9 +495,9 @@ def test_an_end_that_ssm_never_tells(aws: Aws, begin: Begin) -> None:
     node = aws.node("n1")
     rollout = begin([node], timeout=1200)
     aws.take(node)
-    wait(rollout, aws, 1200 + run_command.LATE)
+    wait(rollout, aws, 1200 + remote_script.LATE)
     assert not rollout.done
-    wait(rollout, aws, 2 * run_command.SLOWEST)
+    wait(rollout, aws, 2 * remote_script.SLOWEST)
     assert only(rollout) == ("unreachable", "it has begun, and SSM has had no word from it for 1500 s")
     assert listed(aws, node)["Status"] == "InProgress", "what has begun is left alone"
 
@@ -507,9 +507,9 @@ def test_an_agent_that_never_begins(aws: Aws, begin: Begin) -> None:
     nodes = aws.nodes(3)
     rollout = begin(nodes, concurrency="2")
     aws.take(nodes[0])
-    wait(rollout, aws, run_command.DELIVERY)
+    wait(rollout, aws, remote_script.DELIVERY)
     assert not rollout.outcomes
-    wait(rollout, aws, 2 * run_command.SLOWEST)
+    wait(rollout, aws, 2 * remote_script.SLOWEST)
     assert states(rollout) == {"n2": "unreachable"}, "and the next one has its turn: nothing was tried there"
     assert why(rollout, "n2") == (
         "it has not begun within 600 s, as far as SSM knows: its agent takes no command; the command to it is cancelled"
@@ -525,13 +525,13 @@ def test_one_that_may_have_begun_is_not_cancelled(aws: Aws, begin: Begin) -> Non
     nodes = aws.nodes(2)
     rollout = begin(nodes, concurrency="2")
     aws.take(nodes[0])
-    wait(rollout, aws, run_command.DELIVERY + 1800)
+    wait(rollout, aws, remote_script.DELIVERY + 1800)
     assert not rollout.outcomes
     assert not calls(aws, "cancel_command")
     aws.offline.add(nodes[1].instance_id)
-    wait(rollout, aws, 2 * run_command.SLOWEST)
+    wait(rollout, aws, 2 * remote_script.SLOWEST)
     assert states(rollout) == {"n2": "unreachable"}, "its agent does not answer any more"
-    wait(rollout, aws, 1800 + run_command.LATE)
+    wait(rollout, aws, 1800 + remote_script.LATE)
     assert states(rollout) == {"n1": "unreachable", "n2": "unreachable"}
 
 
@@ -540,7 +540,7 @@ def test_a_node_to_which_nothing_was_sent_yet_has_not_begun(aws: Aws, begin: Beg
     (node,) = aws.nodes(1)
     rollout = begin([node])
     next(iter(aws.service.commands.values())).concurrency = 0  # SSM keeps it Pending
-    wait(rollout, aws, run_command.DELIVERY + 2 * run_command.SLOWEST)
+    wait(rollout, aws, remote_script.DELIVERY + 2 * remote_script.SLOWEST)
     assert states(rollout) == {"n1": "unreachable"}
     assert listed(aws, node)["Status"] == "Cancelled"
 
@@ -550,7 +550,7 @@ def test_who_may_not_cancel_is_told_that_it_may_still_begin(aws: Aws, begin: Beg
     nodes = aws.nodes(2)
     rollout = begin(nodes, concurrency="2")
     aws.take(nodes[0])
-    wait(rollout, aws, run_command.DELIVERY + 2 * run_command.SLOWEST)
+    wait(rollout, aws, remote_script.DELIVERY + 2 * remote_script.SLOWEST)
     assert "and it may still begin (us-east-1, n2: ssm:CancelCommand is not allowed" in why(rollout, "n2")
 
 
@@ -583,7 +583,7 @@ def test_a_command_that_ssm_cancels_itself_is_sent_again(aws: Aws, begin: Begin)
 def test_a_command_that_ssm_always_cancels(aws: Aws, begin: Begin) -> None:
     aws.service.most = 0
     rollout = begin(aws.nodes(1))
-    wait(rollout, aws, 2 * run_command.PATIENCE)
+    wait(rollout, aws, 2 * remote_script.PATIENCE)
     assert states(rollout) == {"n1": "unreachable"}
     assert why(rollout, "n1").startswith("SSM has cancelled each command to it (Rate Exceeded")
 
@@ -641,7 +641,7 @@ def test_a_node_that_is_terminated_meanwhile(aws: Aws, begin: Begin) -> None:
     rollout = begin(nodes, concurrency="2")
     aws.take(nodes[0])
     del aws.alive[nodes[0].instance_id]
-    aws.now += run_command.GONE_EVERY - 1
+    aws.now += remote_script.GONE_EVERY - 1
     rollout.move()
     assert not rollout.outcomes
     aws.now += 2
@@ -655,10 +655,10 @@ def test_ec2_is_asked_again_where_it_was_busy(aws: Aws, begin: Begin) -> None:
     (node,) = aws.nodes(1)
     rollout = begin([node])
     aws.take(node)
-    wait(rollout, aws, run_command.GONE_EVERY)
+    wait(rollout, aws, remote_script.GONE_EVERY)
     assert not aws.fails["describe_instances"]
     del aws.alive[node.instance_id]
-    wait(rollout, aws, run_command.GONE_EVERY)
+    wait(rollout, aws, remote_script.GONE_EVERY)
     assert states(rollout) == {"n1": "unreachable"}
 
 
@@ -679,7 +679,7 @@ def test_who_may_not_ask_ec2_goes_on_without(aws: Aws, begin: Begin) -> None:
 
 def judged(text: str, state: str = "success", reason: str = "") -> fleet_rollout.Outcome:
     node = Node("main-gpu-1", "i-1", "us-east-1", "main", "compute")
-    return fleet_rollout.judge(node, run_command.Answer(state, reason, text), 12.0)
+    return fleet_rollout.judge(node, remote_script.Answer(state, reason, text), 12.0)
 
 
 def test_the_report_of_a_node_becomes_a_column(aws: Aws, begin: Begin) -> None:
@@ -844,7 +844,7 @@ def test_many_nodes_are_told_in_few_lines_and_what_went_wrong_last(aws: Aws, beg
 
 def test_what_would_be_sent(aws: Aws) -> None:
     nodes = [aws.node("head", kind="head"), *aws.nodes(20)]
-    silent = {nodes[-1]: run_command.Answer("unreachable", "it is silent")}
+    silent = {nodes[-1]: remote_script.Answer("unreachable", "it is silent")}
     assert fleet_rollout.foretell(nodes, silent, REQUEST) == [
         "would send 0.2.0-abcabcabcabc to 1 head node, 1 at a time: head",
         "would send 0.2.0-abcabcabcabc to 19 other nodes, 1 at a time: n[1-19]",
@@ -987,7 +987,7 @@ def test_a_second_run_goes_on_with_the_rest(aws: Aws, told: list[str], tmp_path:
     [
         ({"report": "/nowhere/it.json"}, "fleet_report: /nowhere/it.limit cannot be written: "),
         ({"args": "--mode 'a"}, "fleet_args: found"),
-        ({"others": ("web",)}, "web: no pcluster_instance_id; needed: nodes that the inventory plugin"),
+        ({"others": ("web",)}, "web: no pcluster_instance_id, or no pcluster_ssm_target on HyperPod; needed: nodes"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_sent(
