@@ -16,6 +16,7 @@ import botocore.session
 import pytest
 from botocore import xform_name
 
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import session_manager
 from ansible_collections.pcluster.postboot.tests import installed
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -43,6 +44,7 @@ BOTO3 = [
     ("plugins/plugin_utils/_aws/cloudformation.py", ["observability"]),
     ("plugins/plugin_utils/_aws/run_command.py", ["fleet"]),
     ("plugins/plugin_utils/_aws/session.py", ["inventory"]),
+    ("plugins/plugin_utils/_aws/session_manager.py", ["hyperpod-fleet"]),
     ("plugins/plugin_utils/_cluster_config/instances.py", ["cluster-config"]),
     ("plugins/plugin_utils/_diagnose/gone.py", ["diagnose"]),
     ("plugins/plugin_utils/_infrastructure/account.py", ["infrastructure", "infrastructure-storage"]),
@@ -222,6 +224,11 @@ def test_every_call_of_boto3_is_allowed(file: str, documents: list[str]) -> None
     for method in called:
         choices = operations()[method]
         assert any(set(needed(each)) <= allowed for each in choices), f"{method} needs one of {sorted(choices)}"
+
+
+def test_the_session_document_of_fleet_is_allowed() -> None:
+    own = [each["Resource"] for each in statements("hyperpod-fleet") if each["Sid"] == "Document"]
+    assert own == [f"arn:aws:ssm:us-east-2::document/{session_manager.DOCUMENT}"]
 
 
 def test_every_call_of_the_ssm_connection_is_allowed() -> None:

@@ -20,6 +20,7 @@ REASONS = {
     "module_utils/_efa/installer.py": "a log is written while it runs, and its progress is told",
     "module_utils/_pyxis/load.py": "it is installed as a program of its own too, which has nothing of ours to import",
     "module_utils/_shared_build/steps.py": "a build has no time limit, and its log is written while it runs",
+    "plugin_utils/_aws/session_manager.py": "its input stays open while its output is read, and threads run many",
     "module_utils/_verify/cluster.py": "many jobs run at once, and what they print is read as it comes",
 }
 # Modules that show no sign of life, because the run that holds the node may be another than theirs.

@@ -17,7 +17,9 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -25,6 +27,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import session_manager
 from ansible_collections.pcluster.postboot.tests.programs import REPO, load
 from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE, until
 
@@ -189,6 +192,51 @@ def test_a_node_of_hyperpod_is_another_target_of_its_agent(
     assert code(ssm.start_session, Target=other) == ("TargetNotConnected", f"{other} is not connected.")
     sent = {"DocumentName": "AWS-RunShellScript", "Parameters": {"commands": ["true"]}}
     assert code(ssm.send_command, InstanceIds=[target], **sent)[0] == "InvalidInstanceId"
+
+
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch) -> session_manager.Sessions:
+    """What `fleet` runs commands on nodes of HyperPod with; it finds the plugin by its name."""
+    monkeypatch.setenv("PATH", os.pathsep.join([str(PLUGIN.parent), os.environ["PATH"]]))
+    found = session_manager.Sessions()
+    found.need_plugin()
+    return found
+
+
+def test_fleet_s_sessions_say_what_a_command_has_printed(
+    sessions: session_manager.Sessions, ssm: Any, node: str, arrange: Arrange
+) -> None:
+    said = sessions.run(ssm, node, "sh -c 'seq 3000; exit 3'")
+    assert said.text.startswith(f"\nStarting session with SessionId: {said.session_id}\n1\n2\n3\n")
+    assert said.text.endswith(f"2999\n3000\n\n\nExiting session with sessionId: {said.session_id}.\n\n")
+    assert said.last == "3000"
+    said = sessions.run(ssm, node, "/no/program")
+    assert said.last.startswith("Error occurred starting the command: ")
+    arrange(throttled=1)
+    with pytest.raises(ClientError, match="ThrottlingException"):
+        sessions.run(ssm, node, "true")
+
+
+def test_a_session_that_takes_too_long_is_ended(
+    sessions: session_manager.Sessions, ssm: Any, node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("sleep", f"700.{os.getpid()}")
+    monkeypatch.setattr(session_manager, "SECONDS", 2.0)
+    said = sessions.run(ssm, node, " ".join(words))
+    assert "Exiting" not in said.text
+    until(lambda: not running(*words))
+    assert ssm.describe_sessions(State="Active")["Sessions"] == []
+
+
+def test_threads_take_turns_so_that_others_may_start_sessions_too(
+    sessions: session_manager.Sessions, ssm: Any, node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(session_manager, "time", SimpleNamespace(monotonic=lambda: 100.0, sleep=waits.append))
+    with ThreadPoolExecutor() as pool:
+        said = list(pool.map(lambda number: sessions.run(ssm, node, f"echo {number}"), range(4)))
+    assert [one.last for one in said] == ["0", "1", "2", "3"]
+    assert sorted(waits) == [0.0, 0.5, 1.0, 1.5]
 
 
 def test_many_lines_come_through(start: Callable[..., Client]) -> None:
