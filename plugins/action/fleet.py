@@ -1,6 +1,6 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Bring a bundle to all nodes of the play by Run Command, show how far it is, and what became of each."""
+"""Bring a bundle to all nodes of the play by Run Command or sessions, show how far it is, and what became of each."""
 
 from __future__ import annotations
 
@@ -18,8 +18,15 @@ from ansible.utils.display import Display
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.hyperpod import PLATFORM as HYPERPOD
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.monitoring import MONITORING
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import run_command, session
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import (
+    run_command,
+    session,
+    session_command,
+    session_manager,
+)
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import some
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.remote_script import Carrier, Node, Script
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._fleet import carriers as fleet_carriers
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._fleet import files as fleet_files
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._fleet import rollout as fleet_rollout
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import terminal
@@ -35,6 +42,7 @@ OFTEN, SELDOM = 15.0, 300.0
 _YES = {True: "yes", False: "no"}  # what YAML makes of them
 _NEEDED = ("pcluster_instance_id", "pcluster_region", "pcluster_cluster", "pcluster_node_type")
 _KIND = ("pcluster_queue", "pcluster_instance_type")
+_TARGET = "pcluster_ssm_target"
 display = Display()
 
 
@@ -52,7 +60,7 @@ class Stop:
     Ansible runs the action in a process with a session of its own, and passes on these two signals and no other.
     """
 
-    def __init__(self, command: run_command.RunCommand) -> None:
+    def __init__(self, command: Carrier) -> None:
         self._command, self._parent = command, os.getppid()
         self._number, self._over = 0, False
 
@@ -101,10 +109,12 @@ class ActionModule(OnController):
         with open(SCRIPT, encoding="utf-8") as stream:
             script = fleet_rollout.script(request, stream.read())
         comment = f"pcluster.postboot.fleet: {request.name}"
-        command = run_command.RunCommand(
-            session.client_maker(who, nodes[0].region),
-            run_command.Script(script, comment, request.timeout, fleet_rollout.enough),
-            time.monotonic,
+        what = Script(script, comment, request.timeout, fleet_rollout.enough)
+        make_client = session.client_maker(who, nodes[0].region)
+        sessions = session_manager.Sessions(args["profile"])
+        command = fleet_carriers.Carriers(
+            run_command.RunCommand(make_client, what, time.monotonic),
+            session_command.SessionCommand(make_client, what, time.monotonic, sessions),
         )
         if self._task.check_mode:
             return self._foretell(nodes, request, command)
@@ -113,9 +123,7 @@ class ActionModule(OnController):
         files = fleet_files.Files(report, [node.name for node in nodes])
         return self._roll_out(rollout, files, Stop(command))
 
-    def _foretell(
-        self, nodes: list[run_command.Node], request: fleet_rollout.Request, command: run_command.RunCommand
-    ) -> dict[str, Any]:
+    def _foretell(self, nodes: list[Node], request: fleet_rollout.Request, command: Carrier) -> dict[str, Any]:
         silent = command.silent(nodes)
         lines = fleet_rollout.foretell(nodes, silent, request)
         _say(*lines)
@@ -219,32 +227,25 @@ def _request(args: Mapping[str, Any]) -> fleet_rollout.Request:
     return request
 
 
-def _nodes(variables: Mapping[str, Any]) -> list[run_command.Node]:
+def _nodes(variables: Mapping[str, Any]) -> list[Node]:
     """Return the hosts of the play, which has the inventory and --limit behind it; without a monitoring instance."""
     hostvars = variables.get("hostvars") or {}
-    nodes, strangers, held = [], [], []
+    nodes, strangers = [], []
     for host in variables.get("ansible_play_hosts_all") or []:
         theirs = hostvars[host]
-        found = [str(theirs.get(name) or "") for name in _NEEDED]
+        needed = (*_NEEDED, _TARGET) if theirs.get("pcluster_platform") == HYPERPOD else _NEEDED
+        found = [str(theirs.get(name) or "") for name in needed]
         if theirs.get("pcluster_node_type") == MONITORING:
             continue
-        if theirs.get("pcluster_platform") == HYPERPOD:
-            held.append(str(host))
-        elif all(found):
+        if all(found):
             group = " ".join(str(theirs.get(name) or "") for name in _KIND)
-            nodes.append(run_command.Node(*[str(host), *found, group]))
+            nodes.append(Node(*[str(host), *found[: len(_NEEDED)], group, *found[len(_NEEDED) :]]))
         else:
             strangers.append(str(host))
-    if held:
-        raise Problem(
-            f"{some(held)}: found nodes of SageMaker HyperPod, which Run Command does not know (ssm:SendCommand takes "
-            "ids of instances, and Session Manager alone knows sagemaker-cluster:…); needed: --limit "
-            "'!pcluster_platform_hyperpod'. The playbook site brings them what is new, over ssh_over_ssm or ssm"
-        )
     if strangers:
         raise Problem(
-            f"{some(strangers)}: no {_NEEDED[0]}; needed: nodes that the inventory plugin pcluster.postboot.pcluster "
-            "has found in EC2. --limit pcluster leaves others out"
+            f"{some(strangers)}: no {_NEEDED[0]}, or no {_TARGET} on HyperPod; needed: nodes that the inventory plugin "
+            "pcluster.postboot.pcluster has found. --limit pcluster leaves others out"
         )
     if not nodes:
         raise Problem("found no node of a cluster; needed: one, because a monitoring instance runs no bundle")

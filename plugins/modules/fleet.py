@@ -1,17 +1,19 @@
 #!/usr/bin/python
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Bring a bundle to all nodes of a play by Run Command: the documentation of an action plugin."""
+"""Bring a bundle to all nodes of a play by Run Command or sessions: the documentation of an action plugin."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fleet
-short_description: Bring a bundle to all nodes of a play by AWS Run Command
+short_description: Bring a bundle to all nodes of a play by AWS Run Command or sessions
 description:
   - The action plugin works once, on the controller with boto3, for all hosts of the play. They have to come from the
     inventory plugin P(pcluster.postboot.pcluster#inventory).
-  - Run Command gives each node the same script, which fetches and verifies the bundle, runs C(bootstrap.sh), and prints
+  - Nodes of SageMaker HyperPod, which Run Command does not know, are reached over sessions of Session Manager, by the
+    session-manager-plugin on the controller.
+  - Each node gets the same script, which fetches and verifies the bundle, runs C(bootstrap.sh), and prints
     the node's report.
   - The head node of a cluster comes first. If it fails, its cluster's other nodes do not get the bundle. Check mode
     says what would be sent.
@@ -52,6 +54,7 @@ options:
     default: ""
 requirements:
   - boto3
+  - session-manager-plugin, for nodes of SageMaker HyperPod
 attributes:
   diff_mode:
     support: none

@@ -128,6 +128,7 @@ def render(release: Release, made: Hook, groups: list[dict[str, Any]]) -> str:
         )
     lines += [
         "The hook runs when an instance is made: at its creation, where it replaces another, after a software update.",
+        f"Nodes that run get the bundle over sessions, head nodes first: {release.fleet}",
         "Where the hook fails, the instance does; /var/log/pcluster-postboot/pull.log and CloudWatch say why.",
         f"The execution role has to allow s3:GetObject on {release.resource}, and no writing there.",
     ]

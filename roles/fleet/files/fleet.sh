@@ -1,7 +1,7 @@
 #!/bin/sh
-# Brings this node up to date with a bundle. AWS-RunShellScript runs it, as root; `fleet` puts lines before these, which
-# set url, sha256, seconds, and the arguments of bootstrap.sh. Of what is printed SSM keeps the beginning, so the line
-# for the controller comes first, when all is over. PCLUSTER_POSTBOOT_ROOT is internal: tests put it before every path.
+# Brings this node up to date with a bundle. AWS-RunShellScript, or on HyperPod a unit that a session has started, runs
+# it, as root; `fleet` puts lines before these, which set url, sha256, seconds, and the arguments of bootstrap.sh. Of what
+# is printed SSM keeps the beginning, so the line for the controller comes first, when all is over. PCLUSTER_POSTBOOT_ROOT is internal: tests put it before every path.
 # shellcheck disable=SC2154
 root=${PCLUSTER_POSTBOOT_ROOT:-}
 export PATH="${root:+$root/bin:}/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" LC_ALL=C.UTF-8
@@ -13,9 +13,13 @@ report=$root/var/lib/pcluster-postboot/report.json
 # shellcheck source=/dev/null
 if [ -r "$root/etc/profile.d/proxy.sh" ]; then . "$root/etc/profile.d/proxy.sh"; fi
 # Without a region the AWS CLI asks an endpoint of us-east-1, to which there may be no way.
-file=$root/etc/parallelcluster/cfnconfig
-if [ -z "${AWS_REGION:-}${AWS_DEFAULT_REGION:-}" ] && [ -r "$file" ]; then
-  region=$(sed -n "s/^cfn_region=[\"']*\([a-z0-9-]*\).*/\1/p" "$file")
+if [ -z "${AWS_REGION:-}${AWS_DEFAULT_REGION:-}" ]; then
+  file=$root/etc/parallelcluster/cfnconfig
+  region=$(if [ -r "$file" ]; then sed -n "s/^cfn_region=[\"']*\([a-z0-9-]*\).*/\1/p" "$file"; fi)
+  file=$root/opt/ml/config/resource_config.json # of HyperPod
+  if [ -z "$region" ] && [ -r "$file" ]; then
+    region=$(sed -n 's/.*"ClusterArn" *: *"arn:[a-z-]*:sagemaker:\([a-z0-9-]*\):.*/\1/p' "$file")
+  fi
   if [ "$region" ]; then export AWS_DEFAULT_REGION="$region"; fi
 fi
 

@@ -233,6 +233,16 @@ def test_the_clusters_region_is_asked(node: Node) -> None:
     assert (node.root / "asked").read_text() == "cn-north-1\n"
 
 
+def test_the_region_of_hyperpod_is_asked(node: Node) -> None:
+    (node.root / "opt/ml/config").mkdir(parents=True)
+    arn = "arn:aws:sagemaker:eu-north-1:123456789012:cluster/ab12cd34ef56"
+    told = {"ClusterConfig": {"ClusterName": "hp", "ClusterArn": arn}}
+    (node.root / "opt/ml/config/resource_config.json").write_text(json.dumps(told, indent=2))
+    (node.root / "bin/aws").write_text(AWS.replace('echo "$@"', 'echo "$AWS_DEFAULT_REGION"'))
+    node.run()
+    assert (node.root / "asked").read_text() == "eu-north-1\n"
+
+
 def test_ssm_finds_no_parameters_of_its_own_in_it() -> None:
     text: Any = rollout.script(rollout.Request("s3://b/c", "a" * 64), SCRIPT.read_text())
     assert "{{" not in text

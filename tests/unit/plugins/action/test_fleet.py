@@ -33,15 +33,20 @@ def test_a_monitoring_instance_is_no_node_of_the_fleet() -> None:
         fleet._nodes(play(eyes="monitoring"))
 
 
-def test_run_command_does_not_know_hyperpods_nodes() -> None:
+def test_a_node_of_hyperpod_is_known_by_its_target() -> None:
     given = play(head="head", node="compute")
     given["hostvars"]["node"]["pcluster_platform"] = "hyperpod"
-    with pytest.raises(Problem, match=r"^node: found nodes of SageMaker HyperPod, which Run Command does not know"):
+    with pytest.raises(
+        Problem, match=r"^node: no pcluster_instance_id, or no pcluster_ssm_target on HyperPod; needed: nodes"
+    ):
         fleet._nodes(given)
+    target = "sagemaker-cluster:ab12cd34ef56_gpu-i-node"
+    given["hostvars"]["node"]["pcluster_ssm_target"] = target
+    assert [one.target for one in fleet._nodes(given)] == ["", target]
 
 
 def test_a_host_that_ec2_does_not_know_is_named() -> None:
     given = play(head="head")
     given["hostvars"]["head"].pop("pcluster_instance_id")
-    with pytest.raises(Problem, match=r"^head: no pcluster_instance_id; needed: nodes that the inventory plugin"):
+    with pytest.raises(Problem, match=r"^head: no pcluster_instance_id, .*; needed: nodes that the inventory plugin"):
         fleet._nodes(given)

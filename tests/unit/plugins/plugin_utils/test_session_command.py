@@ -27,6 +27,7 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import (
 )
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.remote_script import Node, Script
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.session_manager import Said
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._fleet import carriers
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._fleet import rollout as fleet_rollout
 from ansible_collections.pcluster.postboot.tests.waiting import until
 
@@ -456,3 +457,75 @@ def test_the_plugin_that_is_needed(
     line = rf"^nodes of HyperPod are reached by the session-manager-plugin; {found}; needed: 1\.2\.536\.0 or newer"
     with pytest.raises(Problem, match=line):
         session_manager.Sessions().need_plugin()
+
+
+# Both ways at once
+
+
+class Other:
+    """A carrier that keeps what it is sent until a test ends it."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.since: dict[Node, float] = {}
+        self.ids: dict[Node, str] = {}
+        self.batch: dict[str, int] = {}
+        self.sending = False
+        self.ended: remote_script.Answers = {}
+
+    @property
+    def running(self) -> list[Node]:
+        return list(self.since)
+
+    def silent(self, nodes: Any) -> remote_script.Answers:
+        assert list(nodes)
+        return {}
+
+    def send(self, nodes: Any) -> tuple[remote_script.Answers, list[Node]]:
+        self.since.update(dict.fromkeys(nodes, 0.0))
+        self.ids.update(dict.fromkeys(nodes, "a command"))
+        return {}, []
+
+    def poll(self) -> remote_script.Answers:
+        ended, self.ended = self.ended, {}
+        for node in ended:
+            del self.since[node]
+        return ended
+
+    def forget(self, why: str) -> remote_script.Answers:
+        found = {node: remote_script.Answer("unreachable", why) for node in self.since}
+        self.since = {}
+        return found
+
+
+def test_instances_and_targets_in_one_run(aws: Aws) -> None:
+    script = Script(ENDED, "a test", 3600, fleet_rollout.enough)
+    instances = Other()
+    targets = session_command.SessionCommand(aws.make_client, script, lambda: aws.now, aws)  # type: ignore[arg-type]
+    instance, target = Node("pc1", "i-1", "us-east-1", "main", "compute"), aws.node("hp1")
+    both = carriers.Carriers(instances, targets)
+    rollout = fleet_rollout.Rollout([instance, target], REQUEST, both, lambda: aws.now)
+    rollout.begin()
+    rollout.move()
+    assert sorted(node.name for node in both.running) == ["hp1", "pc1"]
+    assert both.ids == {instance: "a command", target: "session-1"}
+    instances.notes.append("a note")
+    assert rollout.notes == ["a note"]
+    instances.ended = {instance: remote_script.Answer("success", "", "pcluster-postboot-fleet 1 0 a a -\n")}
+    assert finish(rollout, aws) == {"pc1": "ok", "hp1": "changed"}
+
+
+def test_what_one_carrier_knows_is_not_lost_with_the_other(aws: Aws) -> None:
+    script = Script(ENDED, "a test", 3600, fleet_rollout.enough)
+    instances = Other()
+    targets = session_command.SessionCommand(aws.make_client, script, lambda: aws.now, aws)  # type: ignore[arg-type]
+    instance, target = Node("pc1", "i-1", "us-east-1", "main", "compute"), aws.node("hp1")
+    rollout = fleet_rollout.Rollout([instance, target], REQUEST, carriers.Carriers(instances, targets), lambda: aws.now)
+    rollout.begin()
+    rollout.move()
+    aws.goes_wrong[target.target] = [error("AccessDeniedException")] * 2
+    instances.ended = {instance: remote_script.Answer("success", "", "pcluster-postboot-fleet 1 0 a a -\n")}
+    go_on(rollout, aws)
+    assert only(rollout)[0] == "ok"
+    go_on(rollout, aws)
+    assert [outcome.state for outcome in rollout.outcomes.values()] == ["ok", "unreachable"]
