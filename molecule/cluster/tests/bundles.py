@@ -37,6 +37,17 @@ def bucket(name: str) -> Iterator[Any]:
     found.delete()
 
 
+def of_one_script(s3: Any, text: str) -> dict[str, str]:
+    """Put a bundle that installs nothing into a bucket: a bootstrap.sh. Return what fleet needs of it."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        script = tarfile.TarInfo("bootstrap.sh")
+        script.size = len(text)
+        tar.addfile(script, io.BytesIO(text.encode()))
+    s3.put_object(Key="test/pcluster-postboot.tar.gz", Body=buffer.getvalue())
+    return {"fleet_bundle": f"s3://{s3.name}/test", "fleet_sha256": hashlib.sha256(buffer.getvalue()).hexdigest()}
+
+
 @dataclass
 class Bundle:
     """A bundle in S3, and the arguments with which a node takes it."""

@@ -7,19 +7,16 @@ A real one, its upgrade and the way back are in test_pull.py.
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import signal
 import subprocess
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from testinfra.host import Host
 
-from .bundles import bucket
+from .bundles import bucket, of_one_script
 from .helpers import Nodes, On, Play, ok, until, variables
 
 BUCKET = "sandbox-fleet"
@@ -40,14 +37,8 @@ echo "pcluster-postboot: all is well"
 @pytest.fixture(scope="module")
 def bundle() -> Iterator[dict[str, str]]:
     """What fleet.yml needs of a bundle: where it is, and its sha256."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        script = tarfile.TarInfo("bootstrap.sh")
-        script.size = len(BOOTSTRAP)
-        tar.addfile(script, io.BytesIO(BOOTSTRAP.encode()))
     with bucket(BUCKET) as found:
-        found.put_object(Key="test/pcluster-postboot.tar.gz", Body=buffer.getvalue())
-        yield {"fleet_bundle": f"s3://{BUCKET}/test", "fleet_sha256": hashlib.sha256(buffer.getvalue()).hexdigest()}
+        yield of_one_script(found, BOOTSTRAP)
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,8 +19,9 @@ import boto3
 import pytest
 import yaml
 
-from .bundles import DIR, SCENARIO, STATE, bucket
-from .helpers import On, Run, as_user, failed, ok, said, until, variables
+from .bundles import DIR, SCENARIO, STATE, Bundle, bucket, of_one_script, republish
+from .helpers import On, Run, as_user, ok, until, variables
+from .test_fleet import BOOTSTRAP, NOTES
 from .workstation import Workstation
 
 pytestmark = pytest.mark.long
@@ -73,6 +77,7 @@ def api() -> Iterator[None]:
     """The flavour's AWS API, for as long as these tests run; in the end everything of the flavour is removed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", API)
+        patch.setenv("PATH", str(SCENARIO / "standins/session-manager-plugin"), prepend=os.pathsep)
         try:
             for step in ("services", "deploy"):
                 ok(flavour(step))
@@ -256,11 +261,64 @@ def test_a_node_that_hyperpod_is_to_replace_stays_so(on: On) -> None:
         on(CONTROLLER).check_output(f"{update} state=resume")
 
 
+def current(on: On, name: str) -> str:
+    """The bundle that a node runs."""
+    return Path(on(name).check_output("readlink /opt/pcluster-postboot/current")).name
+
+
 @pytest.mark.usefixtures("cluster")
-def test_fleet_says_why_it_cannot_reach_the_nodes() -> None:
-    bundle = variables(fleet_bundle="s3://sagemaker-sandbox-bundles/bundles/1", fleet_sha256="0" * 64)
-    told = said(failed(play(*bundle, name="fleet")))
-    assert "found nodes of SageMaker HyperPod, which Run Command does not know" in told
+def test_fleet_brings_another_bundle_and_the_former_one_again(on: On, tmp_path: Path) -> None:
+    before = current(on, LOGIN)
+    published = boto3.resource("s3").Bucket("sagemaker-sandbox-bundles")
+    newer = republish(published, Bundle(before, "", []), "9.9.9", {"sandbox_bundle": "newer"})
+    plain = {"fleet_report": str(tmp_path / "it.json"), "fleet_concurrency": "100%"}
+    where = f"s3://{published.name}/bundles"
+    wanted = variables(**plain, fleet_bundle=f"{where}/{newer.name}", fleet_sha256=newer.sha256)
+    told = ok(play("--check", *wanted, name="fleet")).stdout
+    assert f"would send {newer.name} to 1 head node, 1 at a time" in told
+    assert current(on, LOGIN) == before
+    done = ok(play(*wanted, name="fleet"))
+    print(done.stdout)
+    assert re.match(r"pcluster\.postboot: 3 nodes, [1-9]\d* changed, 0 failed", last(done))
+    assert {current(on, name) for name in (CONTROLLER, LOGIN, GPU)} == {newer.name}
+    assert "(9.9.9)" in on(GPU).check_output("systemctl show --property=Description node_exporter")
+    assert {one["state"] for one in json.loads((tmp_path / "it.json").read_text())["nodes"].values()} == {"changed"}
+    done = ok(play(*wanted, name="fleet"))
+    assert last(done).startswith("pcluster.postboot: 3 nodes, 0 changed, 0 failed"), done.stdout
+    sha256 = hashlib.sha256((DIR / before / "pcluster-postboot.tar.gz").read_bytes()).hexdigest()
+    ok(play(*variables(**plain, fleet_bundle=f"{where}/{before}", fleet_sha256=sha256), name="fleet"))
+    assert {current(on, name) for name in (CONTROLLER, LOGIN, GPU)} == {before}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_interrupted_fleet_and_a_session_that_dies_lose_nothing(on: On, tmp_path: Path) -> None:
+    node, lock, worker = on(LOGIN), "/run/pcluster-postboot/commands/lock", "[s]sm-session-worker"
+    node.check_output(f"mkdir -p {NOTES} && touch {NOTES}/waits")
+    with bucket("sagemaker-sandbox-fleet") as found:
+        options = variables(**of_one_script(found, BOOTSTRAP), fleet_report=str(tmp_path / "it.json"))
+        fleet = line("ansible-playbook", "pcluster.postboot.fleet", "--limit", "pcluster_login", *options)
+        how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True}
+        with subprocess.Popen(fleet, **how) as run:
+            until(lambda: node.file(f"{NOTES}/began").exists, 60, "the script")
+            until(lambda: node.file(lock).exists, 60)
+            run.send_signal(signal.SIGINT)
+            told, _nothing = run.communicate(timeout=120)
+        print(told)
+        assert "have it and finish by themselves (1)" in told
+        began = node.file(f"{NOTES}/began").content_string
+        # The next session waits for the lock, so that its worker on the node can be killed in the middle.
+        until(lambda: node.run(f"pgrep -f {worker}").rc == 1, 60, "the end of the interrupted run's session")
+        node.check_output(f"systemd-run --quiet --unit=test-lock flock {lock} sleep 600")
+        with subprocess.Popen(fleet, **how) as run:
+            until(lambda: node.run(f"pgrep -f {worker}").rc == 0, 60, "a session")
+            node.check_output(f"pkill -KILL -f {worker}")
+            node.check_output("systemctl stop test-lock")
+            node.check_output(f"rm {NOTES}/waits")
+            told, _nothing = run.communicate(timeout=300)
+        print(told)
+        assert run.returncode == 0
+        assert "pcluster.postboot: 1 node, 0 changed, 0 failed" in told
+    assert node.file(f"{NOTES}/began").content_string == began, "the script ran once"
 
 
 @pytest.mark.usefixtures("cluster")
