@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
 import subprocess
@@ -49,6 +50,14 @@ def _install_finder() -> None:
 
 
 _install_finder()
+# Each look for garbage goes through all that was imported, and through botocore's data: with Python's usual threshold
+# of 700 objects, that is a quarter of the time that tests take in this process.
+gc.set_threshold(100_000, 20, 20)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported until here stays to the end, and is no garbage to look for."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)
