@@ -10,7 +10,6 @@ machine.
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import os
@@ -21,7 +20,7 @@ from unittest import mock
 
 import yaml
 from estate import Estate, walk
-from upstream import image_name, refusal, synthesise, warnings
+from upstream import hasten, image_name, refusal, synthesise, warnings
 
 # These ask for what moto can not tell, and nobody else: the validator, and why.
 UNANSWERED = {
@@ -78,21 +77,13 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
             return {"refused": refusal(error)}
 
 
-def read_once() -> None:
-    """Let all of botocore's sessions share what they read of its data, since ParallelCluster makes hundreds."""
-    from botocore.loaders import JSONFileLoader
-
-    read = functools.cache(JSONFileLoader().load_file)
-    JSONFileLoader.load_file = lambda _self, path: read(path)
-
-
 def main() -> None:
     # Each account would begin with hundreds of AWS' images, and a configuration needs its own alone.
     os.environ.update(AWS_ACCESS_KEY_ID="sandbox", AWS_SECRET_ACCESS_KEY="sandbox", MOTO_EC2_LOAD_DEFAULT_AMIS="false")
     for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE"):
         os.environ.pop(name, None)
     logging.disable(logging.CRITICAL)
-    read_once()
+    hasten()
     Path(sys.argv[1]).write_text(json.dumps([judge(request) for request in json.load(sys.stdin)]))
 
 

@@ -8,6 +8,8 @@ artifact bucket would have got. moto stands for AWS; nothing leaves the machine.
 
 from __future__ import annotations
 
+import functools
+import gc
 import json
 import logging
 import os
@@ -157,6 +159,26 @@ def warnings(notes: Iterable[Any]) -> list[str]:
     return [f"{note.validator_type}: {note.message}" for note in notes if note.level.name == "WARNING"]
 
 
+def hasten() -> None:
+    """Let all of botocore's sessions share what they read and work out, since ParallelCluster makes hundreds.
+
+    A look for garbage goes through what was read, megabytes of it, and is seldom worth its time.
+    """
+    from botocore import hooks
+    from botocore.loaders import JSONFileLoader
+
+    read, begin, names = functools.cache(JSONFileLoader().load_file), hooks.EventAliaser.__init__, {}
+
+    def alias(self: Any, *given: Any, **more: Any) -> None:
+        begin(self, *given, **more)
+        self._alias_name_cache = names
+
+    JSONFileLoader.load_file = lambda _self, path: read(path)
+    hooks.accepts_kwargs = functools.cache(hooks.accepts_kwargs)
+    hooks.EventAliaser.__init__ = alias
+    gc.set_threshold(100_000, 20, 20)
+
+
 def login_nodes(config: str) -> bool:
     """Whether a cluster of this configuration has login nodes that run."""
     pools = ((yaml.safe_load(config) or {}).get("LoginNodes") or {}).get("Pools") or []
@@ -184,6 +206,7 @@ def main() -> None:
     for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE"):
         os.environ.pop(name, None)
     logging.disable(logging.CRITICAL)
+    hasten()
     from moto import mock_aws
     from pcluster.models.cluster import ClusterActionError
 
