@@ -84,8 +84,9 @@ demo:  ## See the sandbox's nodes, check and verify them; boots the sandbox wher
 	@[ -e .sandbox/up ] || $(MAKE) --no-print-directory sandbox
 	@$(RUN) scripts/demo.sh
 
-test: | sandbox-setup setup-node website-setup  ## Run every test but the longest fault tests, which soak runs
+test: | sandbox-setup  ## Run every test but the longest fault tests, which soak runs
 	@# The scenario waits for its nodes half of the time, so the others run beside it, and are shown once it has ended.
+	@# They prepare there what they alone need: .venv/node and .venv/website.
 	@chrt --idle 0 $(MAKE) --no-print-directory --keep-going lint website unit > .test.log 2>&1 & beside=$$!; failed=0; \
 	  $(MAKE) --no-print-directory cluster || failed=1; wait $$beside || failed=1; \
 	  cat .test.log; rm -f .test.log; exit $$failed
