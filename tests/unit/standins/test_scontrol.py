@@ -36,13 +36,13 @@ Call = Callable[..., tuple[int, str, list[list[str]]]]
 @pytest.fixture
 def call(tmp_path: Path, repo: Path) -> Call:
     """call(*words) returns the exit status, what is said, and the calls of the distribution's scontrol."""
-    noted, program = tmp_path / "noted", tmp_path / "bin/scontrol"
+    noted = tmp_path / "noted"
     lab.program(tmp_path / "libexec/scontrol", REAL.format(noted=str(noted)))
-    program.parent.mkdir()
-    shutil.copy(repo / "molecule/cluster/standins/scontrol/scontrol", program)
+    (tmp_path / "bin").mkdir()
+    shutil.copy(repo / "molecule/cluster/standins/scontrol/scontrol", tmp_path / "bin")
 
-    def called(*words: str) -> tuple[int, str, list[list[str]]]:
-        done = subprocess.run([program, *words], text=True, capture_output=True, check=False)
+    def called(*words: str, program: str = "bin/scontrol") -> tuple[int, str, list[list[str]]]:
+        done = subprocess.run([tmp_path / program, *words], text=True, capture_output=True, check=False)
         return done.returncode, done.stderr, [json.loads(line) for line in lab.lines(noted)]
 
     return called
@@ -101,3 +101,10 @@ def test_a_node_that_cannot_be_updated_is_told_and_the_others_are_updated(call: 
     status, said, calls = call("update", "nodename=burst-dy-c5-9,burst-dy-c5-1", "instanceid=i-1,i-2")
     assert (status, said) == (1, "slurm_update error: Invalid node name specified\n")
     assert calls[1] == ["update", "nodename=burst-dy-c5-1", "instanceid=i-2"]
+
+
+def test_a_link_to_it_is_as_good(call: Call, tmp_path: Path) -> None:
+    """As role enroot makes one in /usr/local/bin on HyperPod."""
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    (tmp_path / "usr/bin/scontrol").symlink_to(tmp_path / "bin/scontrol")
+    assert call("ping", program="usr/bin/scontrol") == (0, "", [["ping"]])
