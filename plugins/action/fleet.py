@@ -36,9 +36,11 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.progress i
 _ROOM = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SCRIPT = os.path.join(_ROOM, "roles", "fleet", "files", "fleet.sh")
 # Seconds between two looks: a tenth of what nodes take, and before that is known, of what has passed.
-SHORTEST, LONGEST = 2.0, 6.0
+SHORTEST = 2.0
+LONGEST = 6.0
 # Seconds between two lines: half of what has passed.
-OFTEN, SELDOM = 15.0, 300.0
+OFTEN = 15.0
+SELDOM = 300.0
 _YES = {True: "yes", False: "no"}  # what YAML makes of them
 _NEEDED = ("pcluster_instance_id", "pcluster_region", "pcluster_cluster", "pcluster_node_type")
 _KIND = ("pcluster_queue", "pcluster_instance_type")
