@@ -72,7 +72,8 @@ build_node() {  # family base_image tag
       --requirement "$repository/requirements/daemons-${daemons[$1]}.txt" \
       2> "$cache/wheels.log" || { cat "$cache/wheels.log" >&2; exit 1; }
   done
-  podman build --quiet --volume "$newer:/sandbox/newer:ro" --volume "$cache/wheels:/sandbox/wheels:ro" \
+  # Its cache knows nothing of what is in volumes.
+  podman build --quiet --no-cache --volume "$newer:/sandbox/newer:ro" --volume "$cache/wheels:/sandbox/wheels:ro" \
     --volume "$repository:/sandbox/repository:ro" \
     --build-arg BASE="$2" --build-arg FAMILY="$1" --build-arg DAEMONS="${daemons[$1]}" --tag "$3" \
     --file "$here/Containerfile" "$here" > /dev/null
