@@ -85,7 +85,7 @@ demo:  ## See the sandbox's nodes, check and verify them; boots the sandbox wher
 	@$(RUN) scripts/demo.sh
 
 test: | sandbox-setup  ## Run every test but the longest fault tests, which soak runs
-	@# The scenario waits for its nodes half of the time, so the others run beside it, and are shown once it has ended.
+	@# The scenario leaves time of the processors unused, so the others run beside it, and are shown once it has ended.
 	@# They prepare there what they alone need: .venv/node and .venv/website.
 	@chrt --idle 0 $(MAKE) --no-print-directory --keep-going lint website unit > .test.log 2>&1 & beside=$$!; failed=0; \
 	  $(MAKE) --no-print-directory cluster || failed=1; wait $$beside || failed=1; \
