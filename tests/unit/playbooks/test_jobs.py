@@ -90,36 +90,36 @@ def test_a_place_that_cannot_be_is_refused_before_anything_is_built(place: str, 
         assert good
 
 
+def publish_twice(ansible: Callable[..., Any], folder: Path, **environment: str) -> tuple[str, str]:
+    """Return why publish refuses to build, and what it says with --check, where it goes on."""
+    own = json.dumps({"publish_s3": "s3://bucket/a", "ansible_python_interpreter": sys.executable})
+    where = ("-i", "localhost,", "pcluster.postboot.publish", "-e", own)
+    done = ansible("playbook", *where, cwd=folder, **environment)
+    (result,) = re.findall(r"^fatal: \[localhost\]: FAILED! => (.*)$", done.stdout, re.MULTILINE)
+    assert list(folder.iterdir()) == []
+    checked = ansible("playbook", *where, "--check", cwd=folder, **environment)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    return json.loads(result)["msg"], checked.stdout + checked.stderr
+
+
 def test_publish_looks_for_credentials_before_it_builds(
     ansible: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = json.dumps({"publish_s3": "s3://bucket/a", "ansible_python_interpreter": sys.executable})
     nobody = {"AWS_EC2_METADATA_DISABLED": "true", "AWS_SHARED_CREDENTIALS_FILE": "/x", "AWS_CONFIG_FILE": "/x"}
     nobody |= {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
     monkeypatch.delenv("AWS_PROFILE", raising=False)
-    where = ("-i", "localhost,", "pcluster.postboot.publish", "-e", own)
-    done = ansible("playbook", *where, cwd=tmp_path, **nobody)
-    (result,) = re.findall(r"^fatal: \[localhost\]: FAILED! => (.*)$", done.stdout, re.MULTILINE)
-    assert json.loads(result)["msg"].startswith("s3://bucket/a: no AWS credentials were found")
-    assert list(tmp_path.iterdir()) == []
-    done = ansible("playbook", *where, "--check", cwd=tmp_path, **nobody)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "no AWS credentials were found" in done.stdout + done.stderr
-    assert "its name, and so its CustomActions, are known once a run without --check" in done.stdout
-    assert f" in {tmp_path}/postboot-bundles and upload it below s3://bucket/a" in done.stdout
+    why, checked = publish_twice(ansible, tmp_path, **nobody)
+    assert why.startswith("s3://bucket/a: no AWS credentials were found")
+    assert "no AWS credentials were found" in checked
+    assert "its name, and so its CustomActions, are known once a run without --check" in checked
+    assert f" in {tmp_path}/postboot-bundles and upload it below s3://bucket/a" in checked
 
 
 def test_publish_asks_whether_the_credentials_are_accepted_before_it_builds(
     ansible: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strict: str
 ) -> None:
-    own = json.dumps({"publish_s3": "s3://bucket/a", "ansible_python_interpreter": sys.executable})
     deleted = {"AWS_ENDPOINT_URL": strict, "AWS_ACCESS_KEY_ID": "AKIADELETED", "AWS_SECRET_ACCESS_KEY": "b"}
     monkeypatch.delenv("AWS_PROFILE", raising=False)
-    where = ("-i", "localhost,", "pcluster.postboot.publish", "-e", own)
-    done = ansible("playbook", *where, cwd=tmp_path, **deleted)
-    (result,) = re.findall(r"^fatal: \[localhost\]: FAILED! => (.*)$", done.stdout, re.MULTILINE)
-    assert json.loads(result)["msg"].startswith("s3://bucket/a: the AWS credentials are refused (InvalidAccessKeyId: ")
-    assert list(tmp_path.iterdir()) == []
-    done = ansible("playbook", *where, "--check", cwd=tmp_path, **deleted)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "the AWS credentials are refused (InvalidAccessKeyId: " in done.stdout + done.stderr
+    why, checked = publish_twice(ansible, tmp_path, **deleted)
+    assert why.startswith("s3://bucket/a: the AWS credentials are refused (InvalidAccessKeyId: ")
+    assert "the AWS credentials are refused (InvalidAccessKeyId: " in checked
