@@ -192,7 +192,7 @@ def _controllers(config: dict[str, Any], parameters: dict[str, Any]) -> list[Any
 
 
 def _addresses(group: dict[str, Any]) -> list[Any]:
-    return [one.get("CustomerIpAddress") for one in _mappings(group.get("Instances"))]
+    return [one["CustomerIpAddress"] for one in _mappings(group.get("Instances")) if one.get("CustomerIpAddress")]
 
 
 def _mounts(published: dict[str, Any], parameters: dict[str, Any]) -> list[dict[str, str | None]]:
