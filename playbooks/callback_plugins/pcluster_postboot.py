@@ -13,7 +13,7 @@ from typing import Any
 from ansible import constants as C
 from ansible.plugins.callback import CallbackBase
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import patience, report, terminal
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import forks, patience, report, terminal
 
 DOCUMENTATION = r"""
 name: pcluster_postboot
@@ -40,6 +40,7 @@ class CallbackModule(CallbackBase):
         # Nobody watches a node that runs by itself.
         self._watched = not terminal.quiet() and "PCLUSTER_POSTBOOT_PROGRESS" not in os.environ
         report.printed_last = True  # tasks run in forks of this process
+        forks.prepare()
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         """Remember who knows what its tasks register."""
