@@ -15,6 +15,7 @@ from ansible_collections.pcluster.postboot.plugins.filter.mount_problems import 
 from ansible_collections.pcluster.postboot.plugins.filter.parents import parents
 from ansible_collections.pcluster.postboot.plugins.filter.problems import problems
 from ansible_collections.pcluster.postboot.plugins.filter.secret_paths import secret_paths
+from ansible_collections.pcluster.postboot.plugins.filter.shared_directories import shared_directories
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,25 @@ def test_local_address(listen: str, local: str) -> None:
 )
 def test_parents(path: str, found: list[str]) -> None:
     assert parents(path) == found
+
+
+LUSTRE, HOME, SLURM, EFS = (
+    {"path": path, "type": kind}
+    for path, kind in (("/lustre", "lustre"), ("/home", "nfs"), ("/opt/slurm", "nfs"), ("/efs", "efs"))
+)
+
+
+@pytest.mark.parametrize(
+    ("mounts", "found"),
+    [
+        ({}, ["/fsx"]),
+        ({"wanted": [HOME, EFS, LUSTRE], "found": []}, ["/lustre", "/efs", "/lustre", "/fsx"]),
+        ({"wanted": [HOME, SLURM], "found": [HOME]}, ["/fsx"]),
+        ({"wanted": [EFS], "found": [EFS, {"path": "/fsx"}]}, ["/fsx", "/efs", "/fsx"]),
+    ],
+)
+def test_shared_directories(mounts: dict[str, Any], found: list[str]) -> None:
+    assert shared_directories(mounts) == found
 
 
 @pytest.mark.parametrize(
