@@ -14,6 +14,8 @@ import os
 
 from ansible.plugins.loader import action_loader, filter_loader, lookup_loader, test_loader
 
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import in_process
+
 _NEEDED = {
     action_loader: ["ansible.builtin.normal", "pcluster.postboot.node_module"],
     filter_loader: ["ansible.builtin.dirname", "pcluster.postboot.problems"],
@@ -23,8 +25,9 @@ _NEEDED = {
 
 
 def prepare() -> None:
-    """Load what most tasks use, and count all that is here as no garbage in each fork from now on."""
+    """Load what most tasks use, and have each fork from now on count all that is here as no garbage."""
     for loader, names in _NEEDED.items():
         for name in names:
             loader.get_with_context(name, class_only=True)
+    in_process.prepare()
     os.register_at_fork(after_in_child=gc.freeze)

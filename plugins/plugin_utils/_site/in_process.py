@@ -10,11 +10,15 @@ most of them. roles/pull/files/pull.py asks for it with an environment variable;
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
+import sys
+from pathlib import Path
 from typing import Any
 
+import yaml
 from ansible.executor.module_common import _BuiltModule
 from ansible.module_utils._internal._ansiballz import _loader
 from ansible.module_utils.common.json import Direction, get_module_encoder
@@ -23,7 +27,20 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.reach impo
 
 ASKED = "PCLUSTER_POSTBOOT_IN_PROCESS"
 _OURS = "pcluster.postboot."
+_MODULES = "ansible_collections.pcluster.postboot.plugins.modules"
 _PROFILE = "legacy"  # how Ansible writes the arguments and the result of modules such as these
+
+
+def prepare() -> None:
+    """Load what modules import, where forks of this process will run them: each would compile it anew."""
+    if not os.environ.get(ASKED):
+        return
+    importlib.import_module("ansible.module_utils.basic")
+    runtime = yaml.safe_load((Path(__file__).resolve().parents[3] / "meta/runtime.yml").read_text())
+    for name in runtime["plugin_routing"]["modules"]:
+        module = f"{_MODULES}.{name}"
+        importlib.import_module(module)
+        del sys.modules[module]  # a module that is run is executed anew
 
 
 class InProcess(Reaching):
@@ -44,7 +61,7 @@ class InProcess(Reaching):
             return super()._configure_module(module_name=module_name, module_args=module_args, task_vars=task_vars)
         encoder = get_module_encoder(_PROFILE, Direction.CONTROLLER_TO_MODULE)
         arguments = json.dumps({"ANSIBLE_MODULE_ARGS": module_args}, cls=encoder).encode()
-        self._module = f"ansible_collections.pcluster.postboot.plugins.modules.{module_name[len(_OURS) :]}"
+        self._module = f"{_MODULES}.{module_name[len(_OURS) :]}"
         self._arguments = arguments
         built = _BuiltModule(b_module_data=arguments, module_style="new", shebang="#!", serialization_profile=_PROFILE)
         return built, self._module
