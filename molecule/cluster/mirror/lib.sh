@@ -74,7 +74,7 @@ END
   if [ -d "$work/deb/etc" ]; then
     (cd "$work/deb" && find etc -type f -printf '/%p\n') > "$work/deb/DEBIAN/conffiles"
   fi
-  dpkg-deb --build --root-owner-group -Zgzip -z1 "$work/deb" "$4/$1_${2#*:}_$architecture.deb" > /dev/null
+  dpkg-deb --build --root-owner-group -Znone "$work/deb" "$4/$1_${2#*:}_$architecture.deb" > /dev/null
 }
 
 rpm_package() {  # name version[-release] requires directory [further lines of its header]
@@ -98,7 +98,7 @@ $1
 END
   if [ -e "$work/after_install" ]; then (echo %post && cat "$work/after_install") >> "$work/$1.spec"; fi
   rpmbuild --quiet -bb --buildroot "$work/buildroot" --define "_topdir $work/rpmbuild" --define "_rpmdir $4" \
-    --define '_binary_payload w1.gzdio' \
+    --define '_binary_payload w.ufdio' \
     --define '_build_id_links none' --define '__os_install_post %{nil}' --define '%_dbpath /tmp/rpmdb' "$work/$1.spec"
 }
 
