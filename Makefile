@@ -47,7 +47,7 @@ website-setup: | setup
 
 sandbox: | sandbox-setup  ## Boot what of the sandbox does not run, and run the main job on it [FLAVOUR=hyperpod]
 	@# Molecule shows a step once the step has ended, which takes minutes the first time.
-	@for step in images mirror services deploy boot; do \
+	@for step in prepare services deploy boot; do \
 	  scripts/patiently.sh "sandbox.py $$step" $(SANDBOX) $$step; done
 	@$(CONVERGE) 2>&1 | tee $(CONVERGE_LOG)
 	@echo && echo "The sandbox runs:" && $(SANDBOX) status

@@ -29,7 +29,7 @@ from machines import Instance
 from sandbox import HERE, PREFIX, Sandbox, main
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 FILES = HERE / "hyperpod"
 LABEL = "sandbox.hyperpod"  # the other flavour removes a container that has its own label and no instance in EC2
@@ -46,7 +46,7 @@ class HyperPod(Sandbox):
     """The state of one cluster: what hyperpod/topology.yml asks for, and what runs."""
 
     steps: ClassVar[dict[str, tuple[str, ...]]] = {
-        **dict.fromkeys(("images", "mirror", "services", "deploy", "boot", "status", "delete", "destroy"), ()),
+        **dict.fromkeys(("prepare", "services", "deploy", "boot", "status", "delete", "destroy"), ()),
         "create": ("overrides",),
         "replace": ("name",),
         "variables": ("folder",),
@@ -69,7 +69,7 @@ class HyperPod(Sandbox):
 
     # Steps
 
-    def preparations(self) -> list[Callable[[], None]]:
+    def stacks(self) -> list[deploy.Stack]:
         return []
 
     def services(self) -> None:

@@ -35,7 +35,6 @@ import yaml
 from ami import write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
 
     from machines import Instance
 
@@ -51,7 +50,7 @@ class Sandbox:
     # The program's steps, with what each needs.
     steps: ClassVar[dict[str, tuple[str, ...]]] = {
         **dict.fromkeys(
-            ("images", "mirror", "services", "deploy", "boot", "machines", "status", "destroy", "purge"), ()
+            ("prepare", "services", "deploy", "boot", "machines", "status", "destroy", "purge"), ()
         ),
         **dict.fromkeys(("join", "leave", "delete"), ("name",)),
         **dict.fromkeys(("create", "update"), ("name", "overrides")),
@@ -155,27 +154,39 @@ class Sandbox:
 
     # Steps
 
+    def prepare(self) -> None:
+        """Build the node images, fill the mirror, and have ParallelCluster make its templates, side by side."""
+        with ThreadPoolExecutor() as pool:
+            beside = [pool.submit(stack.prepare) for stack in self.stacks()]
+            base = self.build("base").split("=", 1)[1].strip()
+            beside.append(pool.submit(self.images))
+            self.mirror(base)
+            for one in beside:
+                one.result()
+
+    def stacks(self) -> list[deploy.Stack]:
+        """The stacks of the clusters that ParallelCluster makes."""
+        return [self.stack(name) for name in self.clusters]
+
     def images(self) -> None:
-        """Build the node images, or find them built."""
         before = self.podman("images", "--quiet").stdout
-        built = subprocess.run(
-            [HERE / "images/build.sh", self.state / "cache"],
-            env=self.environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            check=False,
-        )
-        if built.returncode:
-            sys.exit("the node images could not be built: see the lines above")
-        write(self.state / "images", built.stdout)
+        write(self.state / "images", self.build("all"))
         if self.podman("images", "--quiet").stdout != before:
             print("built the node images")
+
+    def build(self, what: str) -> str:
+        """Build the image `base`, or `all`, or find them built; return their tags."""
+        line = [HERE / "images/build.sh", self.state / "cache", what]
+        built = subprocess.run(line, env=self.environment, text=True, stdout=subprocess.PIPE, check=False)
+        if built.returncode:
+            sys.exit("the node images could not be built: see the lines above")
+        return built.stdout
 
     @cached_property
     def image(self) -> dict[str, str]:
         return dict(line.split("=", 1) for line in (self.state / "images").read_text().split())
 
-    def mirror(self) -> None:
+    def mirror(self, base: str) -> None:
         """Fill the mirror's directory with every file that an upstream site would serve."""
         self.download()
         pins = self.state / "mirror/pins.json"
@@ -183,13 +194,8 @@ class Sandbox:
         sources = os.environ.get("SANDBOX_SOURCES", "standins")
         if sources not in ("standins", "internet"):
             sys.exit(f"SANDBOX_SOURCES is {sources!r}; needed: standins or internet")
-        line = [HERE / "mirror/build.sh", self.state / "mirror", self.image["base"]]
-        with ThreadPoolExecutor() as pool:
-            # Half a minute for ParallelCluster, on the core that the mirror leaves idle.
-            prepared = [pool.submit(prepare) for prepare in self.preparations()]
-            done = subprocess.run(line, env=self.environment, text=True, stdout=subprocess.PIPE, check=False)
-            for templates in prepared:
-                templates.result()
+        line = [HERE / "mirror/build.sh", self.state / "mirror", base]
+        done = subprocess.run(line, env=self.environment, text=True, stdout=subprocess.PIPE, check=False)
         if done.returncode:
             sys.exit("the mirror could not be filled: see the lines above")
         upstream = self.upstream() if sources == "internet" else []
@@ -203,10 +209,6 @@ class Sandbox:
                 sys.exit(
                     "the mirror has a new signing key, which the running nodes do not know: make sandbox-down first"
                 )
-
-    def preparations(self) -> list[Callable[[], None]]:
-        """What else can be done meanwhile."""
-        return [self.stack(name).prepare for name in self.clusters]
 
     def upstream(self) -> list[str]:
         """Put upstream's own releases into the mirror, and return which are new there."""

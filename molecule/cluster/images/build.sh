@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the sandbox's images from the distribution that this machine itself runs, or from a registry's images.
 #
-#   build.sh CACHE_DIR            print the tags "ubuntu=… el=… base=…", building what is not there yet
+#   build.sh CACHE_DIR all        print the tags "base=… ubuntu=… el=…", building what is not there yet
+#   build.sh CACHE_DIR base       the same of base alone, from which the mirror is filled
 #
 # SANDBOX_IMAGES=registry takes real Ubuntu 24.04 and Amazon Linux 2023 images instead (needs a container registry).
 # An image's tag is a hash of what it is made from, so a change of inputs rebuilds it and nothing else does.
@@ -42,7 +43,7 @@ unpack_newer() {  # destination packages...
 }
 
 build_base() {
-  local tag=$1 tar="$cache/base.tar" sources="$cache/sources.list" home hooks=()
+  local tag=$1 tar="$cache/base.tar" sources="$cache/sources.list" home memory hooks=()
   host_sources > "$sources"
   [ -s "$sources" ] || { log "no $ID repository in this machine's apt: run apt-get update"; exit 1; }
   log "building $tag from $PRETTY_NAME (about two minutes, once)"
@@ -51,14 +52,18 @@ build_base() {
   # shellcheck disable=SC2016  # the hooks' $1 is mmdebstrap's
   [ -z "$home" ] || hooks+=(--customize-hook="copy-in $newer/opt /" \
     --customize-hook='chroot "$1" '"$home/bin/python3 -m compileall -q $home/lib")
+  # What it unpacks lies in memory, about 1 GB: half of its time would go to the disk.
+  memory=$(mktemp --directory)
   # shellcheck disable=SC2016
-  mmdebstrap --variant=apt --include="$packages" --aptopt='Acquire::Languages "none"' \
+  TMPDIR=$memory unshare --mount sh -c 'mount -t tmpfs tmpfs "$TMPDIR" && exec "$@"' sh \
+    mmdebstrap --variant=apt --include="$packages" --aptopt='Acquire::Languages "none"' \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
     --dpkgopt='path-exclude=/usr/share/locale/*' \
+    --dpkgopt='path-exclude=/usr/lib/python3/dist-packages/awscli/examples/*' \
     "${hooks[@]}" --customize-hook='rm -f "$1"/etc/machine-id "$1"/etc/ssh/ssh_host_*' \
     "$VERSION_CODENAME" "$tar" - < "$sources" > "$cache/base.log" 2>&1 || { tail -20 "$cache/base.log" >&2; exit 1; }
   podman import --quiet --message "packages of $PRETTY_NAME" "$tar" "$tag" > /dev/null
-  rm -rf "$tar" "$newer"
+  rm -rf "$tar" "$newer" "$memory"
 }
 
 build_node() {  # family base_image tag
@@ -83,6 +88,7 @@ build_node() {  # family base_image tag
 base=localhost/postboot-base:$(hash_of "$here/packages.txt" "$here/build.sh" "$debian13" /etc/os-release)
 have "$base" || build_base "$base"
 echo "base=$base"
+[ "$2" = all ] || exit 0
 for family in ubuntu el; do
   from=$base
   if [ "${SANDBOX_IMAGES:-}" = registry ]; then
