@@ -35,6 +35,7 @@ import yaml
 from ami import write
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
 
     from machines import Instance
 
@@ -49,9 +50,7 @@ class Sandbox:
     prefix = PREFIX
     # The program's steps, with what each needs.
     steps: ClassVar[dict[str, tuple[str, ...]]] = {
-        **dict.fromkeys(
-            ("prepare", "services", "deploy", "boot", "machines", "status", "destroy", "purge"), ()
-        ),
+        **dict.fromkeys(("prepare", "services", "deploy", "boot", "machines", "status", "destroy", "purge"), ()),
         **dict.fromkeys(("join", "leave", "delete"), ("name",)),
         **dict.fromkeys(("create", "update"), ("name", "overrides")),
         "cluster_config": ("name", "file"),
@@ -158,9 +157,9 @@ class Sandbox:
         """Build the node images, fill the mirror, and have ParallelCluster make its templates, side by side."""
         with ThreadPoolExecutor() as pool:
             beside = [pool.submit(stack.prepare) for stack in self.stacks()]
-            base = self.build("base").split("=", 1)[1].strip()
-            beside.append(pool.submit(self.images))
-            self.mirror(base)
+            base = pool.submit(self.build, "base")
+            beside.append(pool.submit(self.images, base.result))
+            self.mirror(base.result)
             for one in beside:
                 one.result()
 
@@ -168,14 +167,15 @@ class Sandbox:
         """The stacks of the clusters that ParallelCluster makes."""
         return [self.stack(name) for name in self.clusters]
 
-    def images(self) -> None:
+    def images(self, base: Callable[[], str]) -> None:
+        base()
         before = self.podman("images", "--quiet").stdout
         write(self.state / "images", self.build("all"))
         if self.podman("images", "--quiet").stdout != before:
             print("built the node images")
 
     def build(self, what: str) -> str:
-        """Build the image `base`, or `all`, or find them built; return their tags."""
+        """Build the image `base`, or `all`, or find them built; return their tags. `tag` is that of the base."""
         line = [HERE / "images/build.sh", self.state / "cache", what]
         built = subprocess.run(line, env=self.environment, text=True, stdout=subprocess.PIPE, check=False)
         if built.returncode:
@@ -186,7 +186,7 @@ class Sandbox:
     def image(self) -> dict[str, str]:
         return dict(line.split("=", 1) for line in (self.state / "images").read_text().split())
 
-    def mirror(self, base: str) -> None:
+    def mirror(self, base: Callable[[], str]) -> None:
         """Fill the mirror's directory with every file that an upstream site would serve."""
         self.download()
         pins = self.state / "mirror/pins.json"
@@ -194,13 +194,16 @@ class Sandbox:
         sources = os.environ.get("SANDBOX_SOURCES", "standins")
         if sources not in ("standins", "internet"):
             sys.exit(f"SANDBOX_SOURCES is {sources!r}; needed: standins or internet")
-        line = [HERE / "mirror/build.sh", self.state / "mirror", base]
-        done = subprocess.run(line, env=self.environment, text=True, stdout=subprocess.PIPE, check=False)
-        if done.returncode:
+        line = [HERE / "mirror/build.sh", self.state / "mirror", self.build("tag").split("=", 1)[1].strip()]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen(line, env=self.environment, **pipes) as filling:
+            base()
+            printed, _ = filling.communicate("the image is there\n")
+        if filling.returncode:
             sys.exit("the mirror could not be filled: see the lines above")
         upstream = self.upstream() if sources == "internet" else []
-        if done.stdout or upstream:
-            print(done.stdout, end="")
+        if printed or upstream:
+            print(printed, end="")
             for name in upstream:
                 print(f"fetched upstream's {name}")
             # These would go on to serve the old directory.

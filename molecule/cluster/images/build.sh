@@ -3,6 +3,7 @@
 #
 #   build.sh CACHE_DIR all        print the tags "base=… ubuntu=… el=…", building what is not there yet
 #   build.sh CACHE_DIR base       the same of base alone, from which the mirror is filled
+#   build.sh CACHE_DIR tag        print the tag of base
 #
 # SANDBOX_IMAGES=registry takes real Ubuntu 24.04 and Amazon Linux 2023 images instead (needs a container registry).
 # An image's tag is a hash of what it is made from, so a change of inputs rebuilds it and nothing else does.
@@ -46,7 +47,7 @@ build_base() {
   local tag=$1 tar="$cache/base.tar" sources="$cache/sources.list" home memory hooks=()
   host_sources > "$sources"
   [ -s "$sources" ] || { log "no $ID repository in this machine's apt: run apt-get update"; exit 1; }
-  log "building $tag from $PRETTY_NAME (about two minutes, once)"
+  log "building $tag from $PRETTY_NAME (about a minute, once)"
   rm -rf "$newer"
   home=$(unpack_newer /opt/parallelcluster/pyenv/versions/%v "${python[@]}")
   # shellcheck disable=SC2016  # the hooks' $1 is mmdebstrap's
@@ -86,7 +87,7 @@ build_node() {  # family base_image tag
 }
 
 base=localhost/postboot-base:$(hash_of "$here/packages.txt" "$here/build.sh" "$debian13" /etc/os-release)
-have "$base" || build_base "$base"
+[ "$2" = tag ] || have "$base" || build_base "$base"
 echo "base=$base"
 [ "$2" = all ] || exit 0
 for family in ubuntu el; do

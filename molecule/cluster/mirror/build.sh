@@ -5,6 +5,8 @@
 #
 #   build.sh MIRROR_DIR BASE_IMAGE
 #
+# The image may still be built meanwhile: a line on standard input says that it is there.
+#
 # Newest versions come from Debian's unstable suite (their binaries need glibc 2.34 only); what starts the containers
 # from the base's own suite. The signatures count, not their age: a machine's distribution mirror may be a snapshot.
 # SANDBOX_UPSTREAM names a directory with source trees of upstream's, such as enroot and pyxis, which take the place of
@@ -65,6 +67,7 @@ apt-cache depends --important libopenmpi-dev | grep -oE '(libopenmpi[0-9][0-9t]*
 { printf '%s\n' htop tmux tree; apt-cache depends --important htop tmux tree | sed -n 's/^ *Depends: //p'; } |
   grep -v '^libc6$' | sort -u > tools.list
 xargs --arg-file tools.list apt-get download -qq -o APT::Sandbox::User=root
+read -r
 podman run --rm --network none --volume "$work/debs:/debs:ro" --volume "$mirror:/srv/mirror" \
   --volume "$here:/mirror:ro" \
   --volume "$here/../standins:/standins:ro" --volume "$downloads:/downloads:ro" --volume "$key:/signing-key" \
