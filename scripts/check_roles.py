@@ -224,7 +224,11 @@ class RoleCheck:
     def _internals(self) -> None:
         roles = [path.name for path in self.path.parent.iterdir()]
         for path in sorted(path for path in self.path.rglob("*") if path.suffix in (".yml", ".j2")):
-            for name in sorted(set(re.findall(r"\b__([a-z]\w*)", path.read_text(encoding="utf-8")))):
+            text = path.read_text(encoding="utf-8")
+            if re.search(r"(lookup|query|q)\('(ansible\.builtin\.)?template'", text):
+                where = str(path.relative_to(self.path))
+                self.say(where, "reads a template by Ansible's own lookup; needed: pcluster.postboot.template")
+            for name in sorted(set(re.findall(r"\b__([a-z]\w*)", text))):
                 owner = max((role for role in roles if name.startswith(f"{role}_")), key=len, default=self.name)
                 if owner not in (self.name, "common"):
                     self.say(str(path.relative_to(self.path)), f"__{name} is an internal of role {owner}")

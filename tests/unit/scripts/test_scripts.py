@@ -116,6 +116,7 @@ def test_roles_that_keep_the_contracts_are_let_be(copy: Path, capsys: pytest.Cap
             "'X': tasks_from is d.yml; without the suffix",
         ),
         ("tasks/install.yml", "  register:", "  ignore_errors: true\n  register:", "ignores errors"),
+        ("vars/main.yml", "pcluster.postboot.template", "ansible.builtin.template", "template by Ansible's own lookup"),
         ("meta/component.yml", "title:", "titel:", "missing required arguments: title"),
         ("meta/component.yml", "where: all", "where: head", "has job node, and the role leaves no target with that"),
         ("meta/component.yml", "where: all", "where: some", "where must be one of: all, gpu, neuron, head"),
