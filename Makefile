@@ -85,8 +85,10 @@ demo:  ## See the sandbox's nodes, check and verify them; boots the sandbox wher
 	@$(RUN) scripts/demo.sh
 
 test: | sandbox-setup  ## Run every test but the longest fault tests, which soak runs
-	@# The scenario leaves time of the processors unused, so the others run beside it, and are shown once it has ended.
+	@# Images and the mirror come first: what the disk has to do for them, others would slow down. The scenario after that
+	@# leaves time of the processors unused, so the others run beside it, and are shown once it has ended.
 	@# They prepare there what they alone need: .venv/node and .venv/website.
+	@scripts/patiently.sh "sandbox.py prepare" $(SANDBOX) prepare
 	@chrt --idle 0 $(MAKE) --no-print-directory --keep-going lint website unit > .test.log 2>&1 & beside=$$!; failed=0; \
 	  $(MAKE) --no-print-directory cluster || failed=1; wait $$beside || failed=1; \
 	  cat .test.log; rm -f .test.log; exit $$failed
