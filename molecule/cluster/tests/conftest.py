@@ -206,7 +206,9 @@ def bundle(publish: Callable[[str], dict[str, Any]], tmp_path_factory: pytest.Te
     done = update("main", folder, {"Scheduling": {"SlurmQueues": [queue]}})
     assert done.stdout.endswith("main: UPDATE_COMPLETE\n"), done.stdout + done.stderr
     yield Bundle.of(queue["CustomActions"]["OnNodeConfigured"])
-    assert update("main", folder, {}).returncode == 0
+    back = update("main", folder, {})
+    # A test that has updated the cluster itself has already taken the bundle away.
+    assert back.returncode == 0 or "No changes found" in back.stderr, back.stderr
 
 
 @pytest.fixture(scope="module")
