@@ -49,9 +49,10 @@ def test_nobody_else_reaches_it_or_its_password(on: On, head: str) -> None:
     assert (host.file(PASSWORD).mode, host.file(PASSWORD).user, host.file(PASSWORD).group) == (0o640, "root", "grafana")
     assert host.file(str(Path(PASSWORD).parent)).mode == 0o750
     assert host.file("/etc/grafana/grafana.ini").mode == 0o640
-    secret = host.check_output(f"cat {PASSWORD}")
-    assert host.run(f"journalctl --no-pager | grep -qF {shlex.quote(secret)}").rc == 1
-    assert host.run(f"grep -qF {shlex.quote(secret)} /proc/$(systemctl show -P MainPID grafana-server)/environ").rc == 1
+    # A password may begin with a hyphen.
+    secret = "-e " + shlex.quote(host.check_output(f"cat {PASSWORD}"))
+    assert host.run(f"journalctl --no-pager | grep -qF {secret}").rc == 1
+    assert host.run(f"grep -qF {secret} /proc/$(systemctl show -P MainPID grafana-server)/environ").rc == 1
 
 
 def test_it_may_do_little(on: On, head: str) -> None:
