@@ -15,7 +15,7 @@ from ansible_collections.pcluster.postboot.plugins.filter.mount_problems import 
 from ansible_collections.pcluster.postboot.plugins.filter.parents import parents
 from ansible_collections.pcluster.postboot.plugins.filter.problems import problems
 from ansible_collections.pcluster.postboot.plugins.filter.secret_paths import secret_paths
-from ansible_collections.pcluster.postboot.plugins.filter.shared_directories import shared_directories
+from ansible_collections.pcluster.postboot.plugins.filter.shared_directory import shared_directory
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,15 @@ LUSTRE, HOME, SLURM, EFS = (
 @pytest.mark.parametrize(
     ("mounts", "found"),
     [
-        ({}, ["/fsx"]),
-        ({"wanted": [HOME, EFS, LUSTRE], "found": []}, ["/lustre", "/efs", "/lustre", "/fsx"]),
-        ({"wanted": [HOME, SLURM], "found": [HOME]}, ["/fsx"]),
-        ({"wanted": [EFS], "found": [EFS, {"path": "/fsx"}]}, ["/fsx", "/efs", "/fsx"]),
+        ({}, "/fsx"),
+        ({"wanted": [HOME, EFS, LUSTRE], "found": []}, "/lustre"),
+        ({"wanted": [HOME, SLURM, EFS], "found": [HOME, EFS]}, "/efs"),
+        ({"wanted": [HOME, SLURM], "found": [HOME]}, "/fsx"),
+        ({"wanted": [EFS], "found": [EFS, {"path": "/fsx"}]}, "/fsx"),
     ],
 )
-def test_shared_directories(mounts: dict[str, Any], found: list[str]) -> None:
-    assert shared_directories(mounts) == found
+def test_shared_directory(mounts: dict[str, Any], found: str) -> None:
+    assert shared_directory(mounts) == found
 
 
 @pytest.mark.parametrize(
