@@ -168,6 +168,7 @@ class Sandbox:
         return [self.stack(name) for name in self.clusters]
 
     def images(self, base: Callable[[], str]) -> None:
+        """Build the node images once their base is built, or find them built."""
         base()
         before = self.podman("images", "--quiet").stdout
         write(self.state / "images", self.build("all"))
