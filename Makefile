@@ -56,10 +56,12 @@ sandbox: | sandbox-setup  ## Boot what of the sandbox does not run, and run the 
 	@echo "  make sandbox-down$(WITH)  remove it"
 	@grep --text '^pcluster.postboot: ' $(CONVERGE_LOG) | tail -n 1; rm -f $(CONVERGE_LOG)
 
+# A command of Molecule on the scenario: $(call molecule,verify)
+molecule = $(RUN) molecule $1 --scenario-name cluster --no-command-borders
 # Molecule would take its own word that everything runs.
 FORGET := $(RUN) molecule reset --scenario-name cluster > /dev/null 2>&1 || echo "molecule had no state to forget"
 ifeq ($(FLAVOUR),)
-CONVERGE := { $(FORGET); }; $(RUN) molecule converge --scenario-name cluster --no-command-borders
+CONVERGE := { $(FORGET); }; $(call molecule,converge)
 else
 CONVERGE := $(RUN) ansible-playbook --inventory $(INVENTORY) pcluster.postboot.site
 endif
@@ -85,13 +87,13 @@ demo:  ## See the sandbox's nodes, check and verify them; boots the sandbox wher
 	@$(RUN) scripts/demo.sh
 
 test: | sandbox-setup  ## Run every test but the longest fault tests, which soak runs
-	@# Images and the mirror come first: what the disk has to do for them, others would slow down. The scenario after that
-	@# leaves time of the processors unused, so the others run beside it, and are shown once it has ended.
-	@# They prepare there what they alone need: .venv/node and .venv/website.
-	@scripts/patiently.sh "sandbox.py prepare" $(SANDBOX) prepare
-	@chrt --idle 0 $(MAKE) --no-print-directory --keep-going lint website unit > .test.log 2>&1 & beside=$$!; failed=0; \
-	  $(MAKE) --no-print-directory cluster || failed=1; wait $$beside || failed=1; \
-	  cat .test.log; rm -f .test.log; exit $$failed
+	@# Until the cluster is converged, disk and processors have enough to do, and others would slow it down. The tests after
+	@# that leave time of the processors unused: the others run beside them, and are shown once they have ended. They
+	@# prepare there what they alone need: .venv/node and .venv/website.
+	@failed=0; $(MAKE) --no-print-directory cluster-converged || failed=1; \
+	  chrt --idle 0 $(MAKE) --no-print-directory --keep-going lint website unit > .test.log 2>&1 & beside=$$!; \
+	  [ $$failed = 1 ] || $(MAKE) --no-print-directory cluster-tested || failed=1; \
+	  $(call molecule,destroy); wait $$beside || failed=1; cat .test.log; rm -f .test.log; exit $$failed
 
 lint: | setup  ## Run the linters and the repository's own checks
 	@$(LINT) yamllint --strict .
@@ -117,11 +119,22 @@ unit: | sandbox-setup setup-node  ## Run the unit tests, and those that import a
 	  $(NODE_ENV) python scripts/once_more.py $$? .pytest_cache/unit
 
 cluster: | sandbox-setup  ## Run the Molecule scenario: check, converge, idempotence, verify, on a fresh sandbox
-	@# A test that fails on a machine that is busy for minutes is repeated, too, before the sandbox goes.
-	@$(SUDO) rm -rf .pytest_cache/cluster; failed=0; \
-	  $(RUN) molecule test --scenario-name cluster --no-command-borders --destroy=never || \
-	  $(RUN) python scripts/once_more.py $$? .pytest_cache/cluster || failed=1; \
-	  $(RUN) molecule destroy --scenario-name cluster --no-command-borders; exit $$failed
+	@failed=0; $(MAKE) --no-print-directory cluster-converged cluster-tested || failed=1; \
+	  $(call molecule,destroy); exit $$failed
+
+# The steps of `molecule test` in two halves
+
+cluster-converged: | sandbox-setup
+	@$(call molecule,destroy)
+	@scripts/patiently.sh "sandbox.py prepare" $(SANDBOX) prepare
+	@$(call molecule,check)
+	@$(call molecule,converge)
+
+cluster-tested: | sandbox-setup
+	@$(call molecule,idempotence)
+	@# A test that fails on a machine that is busy for minutes is repeated, before the sandbox goes.
+	@$(SUDO) rm -rf .pytest_cache/cluster; \
+	  $(call molecule,verify) || $(RUN) python scripts/once_more.py $$? .pytest_cache/cluster
 
 first-cluster: | sandbox  ## Follow docs/first-cluster.md on the sandbox, from an empty account to a verified cluster
 	@$(SUDO) $(ENV) python -m pytest --verbose -m long $(SCENARIO)/tests/test_first_cluster.py
