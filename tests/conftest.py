@@ -19,6 +19,11 @@ from unittest import mock
 
 import pytest
 
+# What a person has set for Ansible and AWS, such as a sandbox's configuration, is not meant for tests.
+for _name in [name for name in os.environ if name.startswith(("ANSIBLE_", "AWS_"))]:
+    if _name != "ANSIBLE_COLLECTIONS_PATH":
+        del os.environ[_name]
+
 REPO = Path(__file__).resolve().parents[1]
 _HELD: list[tempfile.TemporaryDirectory[str]] = []
 Done = subprocess.CompletedProcess[str]
