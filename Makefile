@@ -224,4 +224,4 @@ clean: sandbox-down  ## Remove the sandbox, its cached images, and .venv
 	@rm -rf .venv .sandbox build .ansible
 
 .PHONY: help setup setup-node website-setup sandbox sandbox-down sandbox-setup node play demo test lint website unit cluster \
-  first-cluster soak bench pins sbom docs lock clean
+  cluster-converged cluster-tested first-cluster soak bench pins sbom docs lock clean
