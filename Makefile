@@ -56,6 +56,7 @@ sandbox: | sandbox-setup  ## Boot what of the sandbox does not run, and run the 
 	@echo "  make sandbox-down$(WITH)  remove it"
 	@grep --text '^pcluster.postboot: ' $(CONVERGE_LOG) | tail -n 1; rm -f $(CONVERGE_LOG)
 
+PREPARE := scripts/patiently.sh "sandbox.py prepare" $(SANDBOX) prepare
 # A command of Molecule on the scenario: $(call molecule,verify)
 molecule = $(RUN) molecule $1 --scenario-name cluster --no-command-borders
 # Molecule would take its own word that everything runs.
@@ -87,13 +88,18 @@ demo:  ## See the sandbox's nodes, check and verify them; boots the sandbox wher
 	@$(RUN) scripts/demo.sh
 
 test: | sandbox-setup  ## Run every test but the longest fault tests, which soak runs
-	@# Until the cluster is converged, disk and processors have enough to do, and others would slow it down. The tests after
-	@# that leave time of the processors unused: the others run beside them, and are shown once they have ended. They
-	@# prepare there what they alone need: .venv/node and .venv/website.
-	@failed=0; $(MAKE) --no-print-directory cluster-converged || failed=1; \
-	  chrt --idle 0 $(MAKE) --no-print-directory --keep-going lint website unit > .test.log 2>&1 & beside=$$!; \
-	  [ $$failed = 1 ] || $(MAKE) --no-print-directory cluster-tested || failed=1; \
-	  $(call molecule,destroy); wait $$beside || failed=1; cat .test.log; rm -f .test.log; exit $$failed
+	@# What needs no sandbox runs where the sandbox leaves time of the processors unused: while images are built, and
+	@# beside the tests. Nodes that are checked and converged leave none. It is shown once it has ended.
+	@failed=0; sandbox=1; \
+	  $(call beside,lint website setup-node,>); $(PREPARE) || sandbox=0; wait $$beside || failed=1; \
+	  [ $$sandbox = 0 ] || $(MAKE) --no-print-directory cluster-converged || sandbox=0; \
+	  $(call beside,unit,>>); \
+	  [ $$sandbox = 0 ] || $(MAKE) --no-print-directory cluster-tested || sandbox=0; \
+	  $(call molecule,destroy); wait $$beside || failed=1; \
+	  cat .test.log; rm -f .test.log; [ $$failed$$sandbox = 01 ]
+
+# Targets that run with what others leave of the processors, and whose output is kept
+beside = chrt --idle 0 $(MAKE) --no-print-directory --keep-going $1 $2 .test.log 2>&1 & beside=$$!
 
 lint: | setup  ## Run the linters and the repository's own checks
 	@$(LINT) yamllint --strict .
@@ -126,7 +132,7 @@ cluster: | sandbox-setup  ## Run the Molecule scenario: check, converge, idempot
 
 cluster-converged: | sandbox-setup
 	@$(call molecule,destroy)
-	@scripts/patiently.sh "sandbox.py prepare" $(SANDBOX) prepare
+	@$(PREPARE)
 	@$(call molecule,check)
 	@$(call molecule,converge)
 
