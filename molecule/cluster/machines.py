@@ -2,10 +2,10 @@
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The machines of the sandbox's EC2: an instance that runs is a container, and one that was terminated is gone.
 
-`sandbox.py machines` looks once a second at the AWS API and at podman, and brings the second in line with the first.
-Nothing is kept in its memory that they do not tell, so it may be ended and started at any time. An instance without
-user data has no machine: it only stands in lists. A login pool's Auto Scaling group is here too, as moto's knows no
-launch hooks.
+`sandbox.py machines` looks at the AWS API and at podman every two seconds, and brings the second in line with the
+first. Nothing is kept in its memory that they do not tell, so it may be ended and started at any time. An instance
+without user data has no machine: it only stands in lists. A login pool's Auto Scaling group is here too, as moto's
+knows no launch hooks.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Machines:
         """Look, and look again, until this is asked to end; what was begun is brought to its end."""
         ending = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: ending.set())
-        while not ending.wait(1):
+        while not ending.wait(2):
             try:
                 self.look()
             except (Exception, SystemExit) as error:  # podman's name for a machine may be taken for a moment, for one
