@@ -132,8 +132,10 @@ class Aws:
 
 
 @pytest.fixture
-def aws(tmp_path: Path) -> Aws:
-    return Aws(tmp_path)
+def aws(tmp_path: Path) -> Iterator[Aws]:
+    yield Aws(tmp_path)
+    for waits in tmp_path.glob("*/waits"):  # of nodes that are gone, whose scripts nobody asks for any more
+        waits.unlink()
 
 
 Begin = Callable[..., fleet_rollout.Rollout]
