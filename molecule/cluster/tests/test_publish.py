@@ -121,6 +121,7 @@ def test_parallelcluster_builds_an_image_with_what_is_printed(again: tuple[Run, 
     assert reads["Policy"] in resources["InstanceRole"]["Properties"]["ManagedPolicyArns"]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("published")
 def test_another_bundle_leaves_the_first(play: Play, s3: Any) -> None:
     before = times(s3)

@@ -67,6 +67,7 @@ def test_containers_work_everywhere(on: On, play: Play) -> None:
     assert burst(on("head")) == {"idle~"}
 
 
+@pytest.mark.long
 def test_containers_work_on_amazon_linux_without_an_image(on: On, play: Play) -> None:
     ok(verify(play, "el-head", **WITHOUT_IMAGES))
     found = results(on("el-head"))
