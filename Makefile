@@ -2,6 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
 # A container's Python may be told to keep no bytecode. Ansible, which is started hundreds of times, would compile anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -56,7 +57,6 @@ sandbox: | sandbox-setup  ## Boot what of the sandbox does not run, and run the 
 	@echo "  make sandbox-down$(WITH)  remove it"
 	@grep --text '^pcluster.postboot: ' $(CONVERGE_LOG) | tail -n 1; rm -f $(CONVERGE_LOG)
 
-PREPARE := scripts/patiently.sh "sandbox.py prepare" $(SANDBOX) prepare
 # A command of Molecule on the scenario: $(call molecule,verify)
 molecule = $(RUN) molecule $1 --scenario-name cluster --no-command-borders
 # Molecule would take its own word that everything runs.
@@ -74,6 +74,9 @@ sandbox-down:  ## Remove the sandbox, or a flavour of it [FLAVOUR=hyperpod] (cac
 sandbox-setup:
 	@scripts/patiently.sh "preparing what the sandbox needs" scripts/setup.sh --sandbox
 
+sandbox-prepared: | sandbox-setup
+	@scripts/patiently.sh "sandbox.py prepare" $(SANDBOX) prepare
+
 node:  ## Run one command on a node: NODE=head CMD='sinfo' [AS=ubuntu]
 	@[ -n '$(NODE)' ] && [ -n "$$CMD" ] || { echo "usage: make node NODE=head CMD='sinfo' [AS=ubuntu]"; exit 2; }
 	@$(SANDBOX) exec --user '$(if $(filter command line environment,$(origin AS)),$(AS),root)' '$(NODE)' "$$CMD"
@@ -84,22 +87,21 @@ play:  ## Run a playbook of the collection on the sandbox: PLAYBOOK=site [ARGS='
 	@$(RUN) ansible-playbook --inventory $(INVENTORY) pcluster.postboot.$(PLAYBOOK) $(ARGS)
 
 demo:  ## See the sandbox's nodes, check and verify them; boots the sandbox where none runs
-	@[ -e .sandbox/up ] || $(MAKE) --no-print-directory sandbox
+	@[ -e .sandbox/up ] || $(MAKE) sandbox
 	@$(RUN) scripts/demo.sh
 
 test: | sandbox-setup  ## Run every test but the longest fault tests, which soak runs
 	@# What needs no sandbox runs where the sandbox leaves time of the processors unused: while images are built, and
 	@# beside the tests. Nodes that are checked and converged leave none. It is shown once it has ended.
 	@failed=0; sandbox=1; \
-	  $(call beside,lint website setup-node,>); $(PREPARE) || sandbox=0; wait $$beside || failed=1; \
-	  [ $$sandbox = 0 ] || $(MAKE) --no-print-directory cluster-converged || sandbox=0; \
+	  $(call beside,lint website setup-node,>); $(MAKE) sandbox-prepared || sandbox=0; wait $$beside || failed=1; \
+	  [ $$sandbox = 0 ] || $(MAKE) cluster-converged || sandbox=0; \
 	  $(call beside,unit,>>); \
-	  [ $$sandbox = 0 ] || $(MAKE) --no-print-directory cluster-tested || sandbox=0; \
-	  $(call molecule,destroy); wait $$beside || failed=1; \
-	  cat .test.log; rm -f .test.log; [ $$failed$$sandbox = 01 ]
+	  [ $$sandbox = 0 ] || $(MAKE) cluster-tested || sandbox=0; \
+	  $(MAKE) sandbox-down; wait $$beside || failed=1; cat .test.log; rm -f .test.log; [ $$failed$$sandbox = 01 ]
 
 # Targets that run with what others leave of the processors, and whose output is kept
-beside = chrt --idle 0 $(MAKE) --no-print-directory --keep-going $1 $2 .test.log 2>&1 & beside=$$!
+beside = chrt --idle 0 $(MAKE) --keep-going $1 $2 .test.log 2>&1 & beside=$$!
 
 lint: | setup  ## Run the linters and the repository's own checks
 	@$(LINT) yamllint --strict .
@@ -125,14 +127,12 @@ unit: | sandbox-setup setup-node  ## Run the unit tests, and those that import a
 	  $(NODE_ENV) python scripts/once_more.py $$? .pytest_cache/unit
 
 cluster: | sandbox-setup  ## Run the Molecule scenario: check, converge, idempotence, verify, on a fresh sandbox
-	@failed=0; $(MAKE) --no-print-directory cluster-converged cluster-tested || failed=1; \
-	  $(call molecule,destroy); exit $$failed
+	@failed=0; $(MAKE) sandbox-prepared cluster-converged cluster-tested || failed=1; $(MAKE) sandbox-down; exit $$failed
 
 # The steps of `molecule test` in two halves
 
 cluster-converged: | sandbox-setup
 	@$(call molecule,destroy)
-	@$(PREPARE)
 	@$(call molecule,check)
 	@$(call molecule,converge)
 
@@ -229,5 +229,5 @@ clean: sandbox-down  ## Remove the sandbox, its cached images, and .venv
 	@$(SANDBOX) purge
 	@rm -rf .venv .sandbox build .ansible
 
-.PHONY: help setup setup-node website-setup sandbox sandbox-down sandbox-setup node play demo test lint website unit cluster \
-  cluster-converged cluster-tested first-cluster soak bench pins sbom docs lock clean
+.PHONY: help setup setup-node website-setup sandbox sandbox-down sandbox-setup sandbox-prepared node play demo test lint \
+  website unit cluster cluster-converged cluster-tested first-cluster soak bench pins sbom docs lock clean
