@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 ROOT = os.environ.get("PCLUSTER_POSTBOOT_ROOT", "")  # for tests that have no node to look at
 STATE, RUN = f"{ROOT}/var/lib/pcluster-postboot", f"{ROOT}/run/pcluster-postboot"
-PCI, INFINIBAND = f"{ROOT}/sys/bus/pci/devices", f"{ROOT}/sys/class/infiniband"
+PCI = f"{ROOT}/sys/bus/pci/devices"
 NVIDIA, AMAZON = "0x10de", "0x1d0f"
 FI_INFO, OK, FAILED = f"{ROOT}/opt/amazon/efa/bin/fi_info", "ok", "FAILED"
 # What a report says of a component, and what stands here for that.

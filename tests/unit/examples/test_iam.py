@@ -83,7 +83,6 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "ecr get-login-password": ("ecr:GetAuthorizationToken",),
 }
 PREFIXES = {"s3api": "s3", "amp": "aps", "monitoring": "cloudwatch"}
-OF_OTHERS = ROOT / ".venv"  # the collections that Ansible itself brings
 
 
 def statements(name: str) -> list[dict[str, Any]]:
