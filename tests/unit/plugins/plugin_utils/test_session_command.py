@@ -391,7 +391,9 @@ def test_a_script_that_somebody_else_ends(aws: Aws, begin: Begin, state: str) ->
     (root / "waits").touch()
     rollout = begin([node], text=WAITS)
     (unit,) = root.glob("*.service")
-    os.killpg(int(unit.read_text()), signal.SIGKILL)
+    process = int(unit.read_text())
+    until(lambda: os.getpgid(process) == process)  # setsid is begun in the background
+    os.killpg(process, signal.SIGKILL)
     if state == "booted":  # /run is empty then
         subprocess.run(["rm", "-r", str(root / "run")], check=True)
     finish(rollout, aws)
