@@ -17,8 +17,8 @@ import yaml
 from testinfra.host import Host
 
 FOLDER = Path(__file__).resolve().parents[3] / "roles/prometheus/files/rules"
-# An hour's wait is a minute, no expression looks back for longer than two minutes, and all look every 3 s.
-FASTER, LONGEST, INTERVAL = 60, 120, "3s"
+# An hour's wait is a minute, no expression looks back for longer than two minutes, and all look every 5 s.
+FASTER, LONGEST, INTERVAL = 60, 120, "5s"
 # What these look back for is compared with a number of seconds.
 KEPT = ("NodeDown", "LoginNodeDown")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -70,7 +70,7 @@ def shortened(file: Any) -> Any:
 
 @contextmanager
 def often(host: Host) -> Iterator[None]:
-    """Prometheus, which scrapes and evaluates every 3 s; in the end with its own configuration and rules again."""
+    """Prometheus, which scrapes and evaluates every 5 s; in the end with its own configuration and rules again."""
     host.check_output("rm -rf /root/prometheus && cp -a /etc/prometheus /root/prometheus")
     try:
         # Prometheus refuses a timeout that is longer than the interval.
@@ -86,7 +86,7 @@ def often(host: Host) -> Iterator[None]:
 
 @contextmanager
 def fast(host: Host) -> Iterator[None]:
-    """Prometheus with the shortened rules, which looks every 3 s; in the end with its own again."""
+    """Prometheus with the shortened rules, which looks every 5 s; in the end with its own again."""
     from .helpers import until  # a unit test reads this file alone
 
     with often(host):

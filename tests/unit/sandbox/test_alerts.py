@@ -36,13 +36,13 @@ def test_an_hour_is_a_minute_and_no_range_is_longer_than_two() -> None:
         "expr": "max_over_time(a[6h]) + rate(b[30m:1m]) > c[2m]",
     }
     (group,) = alerts.shortened({"groups": [{"name": "g", "rules": [{**rule}, {"expr": "a offset 2h"}]}]})["groups"]
-    assert group["interval"] == "3s"
+    assert group["interval"] == "5s"
     assert group["rules"] == [
         {
             "alert": "A",
             "for": "45s",
             "keep_firing_for": "1s",
-            "expr": "max_over_time(a[120s]) + rate(b[120s:3s]) > c[2m]",
+            "expr": "max_over_time(a[120s]) + rate(b[120s:5s]) > c[2m]",
         },
         {"expr": "a offset 120s"},
     ]
