@@ -92,7 +92,7 @@ demo:  ## See the sandbox's nodes, check and verify them; boots the sandbox wher
 
 test: | sandbox-setup  ## Run every test but the longest fault tests, which soak runs
 	@# What needs no sandbox runs where the sandbox leaves time of the processors unused: while images are built, and
-	@# beside the tests. Nodes that are checked and converged leave none. It is shown once it has ended.
+	@# beside its tests. Nodes that are converged leave none. It is shown once it has ended.
 	@failed=0; sandbox=1; \
 	  $(call beside,lint website setup-node,>); $(MAKE) sandbox-prepared || sandbox=0; wait $$beside || failed=1; \
 	  [ $$sandbox = 0 ] || $(MAKE) cluster-converged || sandbox=0; \
@@ -135,9 +135,9 @@ cluster-converged: | sandbox-setup
 	@$(call molecule,destroy)
 	@$(call molecule,check)
 	@$(call molecule,converge)
+	@$(call molecule,idempotence)
 
 cluster-tested: | sandbox-setup
-	@$(call molecule,idempotence)
 	@# A test that fails on a machine that is busy for minutes is repeated, before the sandbox goes.
 	@$(SUDO) rm -rf .pytest_cache/cluster; \
 	  $(call molecule,verify) || $(RUN) python scripts/once_more.py $$? .pytest_cache/cluster

@@ -228,14 +228,23 @@ def create(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Create]:
     ok(playbook("--limit", "el-head,el-cpu-st-c5-1"))
 
 
-# First what the whole run has left, as other tests run single components, whose reports replace it; then what updates
-# the cluster. Files of which each looks at nodes that were there follow, while the node of test_pull.py comes up.
+# First what the whole run has left, as other tests run single components, whose reports replace it. Then files that wait
+# most of their time, which is when `make test` runs the unit tests. Then what updates the cluster, and files of which
+# each looks at nodes that were there, while the node of test_pull.py comes up.
 ORDER = [
     "test_cluster.py",
     "test_control_plane.py",
     "test_creation.py",
     "test_first_cluster.py",
     "test_login_nodes.py",
+    "test_scratch.py",
+    "test_alertmanager.py",
+    "test_alerts.py",
+    "test_dashboards.py",
+    "test_dcgm.py",
+    "test_container_images.py",
+    "test_nccl_tests.py",
+    "test_node_health_decider.py",
     "test_update.py",
     "test_bake.py",
     "test_docker.py",
