@@ -228,9 +228,9 @@ def create(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Create]:
     ok(playbook("--limit", "el-head,el-cpu-st-c5-1"))
 
 
-# First what the whole run has left, as other tests run single components, whose reports replace it. Then files that wait
-# most of their time, which is when `make test` runs the unit tests. Then what updates the cluster, and files of which
-# each looks at nodes that were there, while the node of test_pull.py comes up.
+# First what the whole run has left, as other tests run single components, whose reports replace it. Then files that
+# mostly wait, beside which `make test` runs the unit tests. Then what updates the cluster, and files of which each
+# looks at nodes that were there, while the node of test_pull.py comes up.
 ORDER = [
     "test_cluster.py",
     "test_control_plane.py",
