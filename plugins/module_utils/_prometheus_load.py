@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._efa import devices
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import neuron
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm import nodes as slurm_nodes
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.ask import scontrol
 
@@ -23,6 +24,11 @@ OF_A_CPU = 8
 OF_AN_INTERFACE = 11
 OF_AN_EFA_DEVICE = 35
 OF_A_GPU = 31
+# Of Neuron's exporter, by the scrape of a trn1.2xlarge whose cores a program holds (tests/unit/fixtures/neuron).
+OF_NEURON = 49
+OF_A_NEURON_DEVICE = 8
+OF_A_NEURON_CORE = 6
+NO_NEURON = neuron.Kind(0, 0)
 # What a series takes of the memory of a server, and of an agent: tests/bench/prometheus_memory.py measures it.
 BYTES_A_SERIES, AGENT_BYTES_A_SERIES = 3000, 2000
 # The part of a head node's memory that Prometheus' series may take, which leaves room for queries and for jobs' labels.
@@ -35,16 +41,23 @@ class Kind(NamedTuple):
     cpus: int
     gpus: int
     efa: int
+    neuron: neuron.Kind = NO_NEURON
 
     @property
     def series(self) -> int:
         """How many series one of them brings."""
+        of_neuron = (
+            OF_NEURON + OF_A_NEURON_DEVICE * self.neuron.devices + OF_A_NEURON_CORE * self.neuron.cores
+            if self.neuron.devices
+            else 0
+        )
         return (
             OF_A_NODE
             + OF_A_CPU * self.cpus
             + OF_AN_INTERFACE * max(1, self.efa)
             + OF_AN_EFA_DEVICE * self.efa
             + OF_A_GPU * self.gpus
+            + of_neuron
         )
 
 
@@ -71,8 +84,9 @@ def parse(text: str) -> Counter[Kind]:
     kinds: Counter[Kind] = Counter()
     for fields in slurm_nodes.nodes(text, "CPUTot", "AvailableFeatures", "Gres"):
         cpus, gpus = fields.get("CPUTot", ""), slurm_nodes.gpus_of(fields.get("Gres", ""))
-        efa = efa_devices(fields.get("AvailableFeatures", "").split(","))
-        kinds[Kind(int(cpus) if cpus.isdigit() else 1, gpus, efa)] += 1
+        features = fields.get("AvailableFeatures", "").split(",")
+        devices_and_cores = next((neuron.TYPES[word] for word in features if word in neuron.TYPES), NO_NEURON)
+        kinds[Kind(int(cpus) if cpus.isdigit() else 1, gpus, efa_devices(features), devices_and_cores)] += 1
     return kinds
 
 

@@ -9,7 +9,7 @@ DOCUMENTATION = r"""
 module: prometheus_load_info
 short_description: Estimate whether this node can hold the metrics of all nodes
 description: Asks C(scontrol) for all nodes, with power or without, and estimates the series of their exporters by CPUs,
-  GPUs and EFA devices.
+  GPUs, EFA devices and NeuronCores.
 options:
   agent:
     description: Whether Prometheus runs as an agent, which keeps no samples.

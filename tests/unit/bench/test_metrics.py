@@ -45,6 +45,14 @@ def test_the_price_has_tiers(metrics: Any, samples: float, dollars: float) -> No
     assert metrics.amp_price(samples) == pytest.approx(dollars)
 
 
+def test_the_estimate_of_a_node_with_neuron_devices_is_what_its_exporter_brings(metrics: Any) -> None:
+    load = metrics._prometheus_load
+    trn1 = load.Kind(128, 0, 8, load.neuron.TYPES["trn1.32xlarge"])
+    scraped = [name for name, _labels in metrics.dashboards.trn1("n", "q") if name != "up"]
+    without = trn1._replace(neuron=load.NO_NEURON)
+    assert trn1.series - without.series == len(scraped) + len(metrics.OF_A_TARGET)
+
+
 def test_the_tree_has_what_a_p5_has(metrics: Any, tmp_path: Path) -> None:
     metrics.p5_tree.write(tmp_path)
     assert (tmp_path / "proc/stat").read_text().count("\ncpu") == 192

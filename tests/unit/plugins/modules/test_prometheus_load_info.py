@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _prometheus_load
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import neuron
 from ansible_collections.pcluster.postboot.plugins.modules import prometheus_load_info
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
@@ -18,6 +19,7 @@ KINDS = {
     "gpu-st-p5": (192, "static,p5.48xlarge,p5,efa,gpu", "gpu:h100:8(S:0-1)"),
     "old-dy-p4": (96, "dynamic,p4d.24xlarge,p4,efa,gpu", "gpu:a100:8"),
     "one-dy-hpc": (96, "dynamic,hpc7a.96xlarge,hpc,efa", "(null)"),
+    "trn-dy-trn1": (128, "dynamic,trn1.32xlarge,trn1,efa", "(null)"),
     "cpu-dy-c5": (4, "dynamic,c5.xlarge,c5", "(null)"),
 }
 
@@ -49,8 +51,9 @@ def slurm(tmp_path: Path) -> Any:
 def test_every_kind_of_node_is_counted_by_what_it_has() -> None:
     text = nodes("gpu-st-p5", 3, "MIXED+CLOUD") + nodes("old-dy-p4", 2) + nodes("one-dy-hpc", 1) + nodes("cpu-dy-c5", 4)
     kind = _prometheus_load.Kind
-    assert _prometheus_load.parse(text) == Counter(
-        {kind(192, 8, 32): 3, kind(96, 8, 4): 2, kind(96, 0, 1): 1, kind(4, 0, 0): 4}
+    trn1 = kind(128, 0, 8, neuron.Kind(16, 32))
+    assert _prometheus_load.parse(text + nodes("trn-dy-trn1", 5)) == Counter(
+        {kind(192, 8, 32): 3, kind(96, 8, 4): 2, kind(96, 0, 1): 1, trn1: 5, kind(4, 0, 0): 4}
     )
     assert kind(4, 0, 0).series < kind(96, 0, 1).series < kind(96, 8, 4).series < kind(192, 8, 32).series
 
