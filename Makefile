@@ -27,7 +27,8 @@ LINT := nice $(ENV)
 NODE_ENV := env PATH=$(CURDIR)/.venv/node/bin:$(PATH) ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.venv/collections
 PYTEST := python -m pytest --override-ini=cache_dir=.pytest_cache/unit
 # In the order of the folders, files with few tests that take long (playbooks, examples) come first, and not last.
-SPREAD := --numprocesses=2 --dist=loadfile --no-loadscope-reorder --durations=15 --durations-min=2
+# Half of their time tests wait, so on two processors three run at the same time.
+SPREAD := --numprocesses=3 --dist=loadfile --no-loadscope-reorder --durations=15 --durations-min=2
 SANDBOX := $(RUN) python $(SCENARIO)/$(addsuffix _,$(FLAVOUR))sandbox.py
 # Benchmarks that need no sandbox: tests/bench/<name>.py
 SIMULATED := inventory containers cloudwatch metrics node_health dashboards downloads push verify fleet
