@@ -132,6 +132,11 @@ class Client:
 
         return str(until(found))
 
+    def takes_signals(self) -> bool:
+        """Say whether a signal would reach the session, and no longer end the plugin itself, which waits for them."""
+        blocked = re.search(r"^SigBlk:\t(\w+)$", Path(f"/proc/{self.process.pid}/status").read_text(), re.M)
+        return bool(blocked and int(blocked[1], 16) >> (signal.SIGINT - 1) & 1)
+
     def ends(self) -> int:
         return self.process.wait(timeout=PATIENCE)
 
@@ -289,7 +294,7 @@ def test_a_command_is_killed_with_its_session_and_takes_a_signal(start: Callable
     def begun() -> Client:
         client = start(DocumentName=COMMAND, Parameters={"command": [" ".join(words)]})
         client.reads("Starting session")
-        until(lambda: running(*words))
+        until(lambda: running(*words) and client.takes_signals())
         return client
 
     client = begun()
