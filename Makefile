@@ -128,7 +128,8 @@ unit: | sandbox-setup setup-node  ## Run the unit tests, and those that import a
 	  $(NODE_ENV) python scripts/once_more.py $$? .pytest_cache/unit
 
 cluster: | sandbox-setup  ## Run the Molecule scenario: check, converge, idempotence, verify, on a fresh sandbox
-	@failed=0; $(MAKE) sandbox-prepared cluster-converged cluster-tested || failed=1; $(MAKE) sandbox-down; exit $$failed
+	@failed=0; { $(MAKE) sandbox-prepared && $(MAKE) cluster-converged && $(MAKE) cluster-tested; } || failed=1; \
+	  $(MAKE) sandbox-down; exit $$failed
 
 # The steps of `molecule test` in two halves
 
