@@ -176,7 +176,7 @@ class Sandbox:
             print("built the node images")
 
     def build(self, what: str) -> str:
-        """Build the image `base`, or `all`, or find them built; return their tags. `tag` is that of the base."""
+        """Build the image `base`, or `all`, or find them built; return their tags. `tag` is base's, and builds none."""
         line = [HERE / "images/build.sh", self.state / "cache", what]
         built = subprocess.run(line, env=self.environment, text=True, stdout=subprocess.PIPE, check=False)
         if built.returncode:
