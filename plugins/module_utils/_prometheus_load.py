@@ -24,7 +24,7 @@ OF_A_CPU = 8
 OF_AN_INTERFACE = 11
 OF_AN_EFA_DEVICE = 35
 OF_A_GPU = 31
-# Of Neuron's exporter, by the scrape of a trn1.2xlarge whose cores a program holds (tests/unit/fixtures/neuron).
+# Of Neuron's exporter, where one program holds all cores: what AWS' program prints (tests/unit/fixtures/neuron).
 OF_NEURON = 49
 OF_A_NEURON_DEVICE = 8
 OF_A_NEURON_CORE = 6
@@ -46,18 +46,15 @@ class Kind(NamedTuple):
     @property
     def series(self) -> int:
         """How many series one of them brings."""
-        of_neuron = (
-            OF_NEURON + OF_A_NEURON_DEVICE * self.neuron.devices + OF_A_NEURON_CORE * self.neuron.cores
-            if self.neuron.devices
-            else 0
-        )
         return (
             OF_A_NODE
             + OF_A_CPU * self.cpus
             + OF_AN_INTERFACE * max(1, self.efa)
             + OF_AN_EFA_DEVICE * self.efa
             + OF_A_GPU * self.gpus
-            + of_neuron
+            + OF_NEURON * min(1, self.neuron.devices)
+            + OF_A_NEURON_DEVICE * self.neuron.devices
+            + OF_A_NEURON_CORE * self.neuron.cores
         )
 
 
