@@ -111,10 +111,15 @@ class Watch:
         with files.open_regular(path) as file:  # opening, unlike stat, asks an NFS server anew
             status = os.fstat(file.fileno())
             tag = file.read(200).decode(errors="replace").split()
-        alive, sure = None, True
-        if len(tag) == 2:
-            with contextlib.suppress(ValueError):
-                alive = host_files.owner_alive(tag[0])
+            alive, sure = None, True
+            if len(tag) == 2:
+                with contextlib.suppress(ValueError):
+                    alive = host_files.owner_alive(tag[0])
+            if alive is False:
+                # A holder that has just released its lease and ended looks dead; the name may be another's by now.
+                with files.open_regular(path) as now:
+                    if not os.path.samestat(os.fstat(now.fileno()), status):
+                        return self._alive(path)
         if alive is None:
             alive, sure = self._beating(path, (status.st_ino, status.st_mtime_ns))
         if alive:

@@ -92,6 +92,27 @@ def test_a_lease_whose_process_is_dead_is_succeeded_at_once(cluster: Cluster) ->
     assert cluster.leases() == []
 
 
+def test_a_lease_that_changes_hands_while_its_holder_is_looked_up_is_not_taken_for_a_dead_one(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its holder has released the lease and ended, and somebody else has got it: who looked would get a second."""
+    cluster.entry.parent.mkdir(parents=True)
+    path = cluster.entry.parent / f".{HASH}.lease.0"
+    path.write_text(f"{dead_tag()} 01234567\n")
+    successors = []
+    alive = caches.host_files.owner_alive
+
+    def passed_on(tag: str) -> bool | None:
+        if not successors:
+            path.unlink()
+            successors.append(caches.Lease(str(path), 60))
+        return alive(tag)
+
+    monkeypatch.setattr(caches.host_files, "owner_alive", passed_on)
+    assert caches.Watch(str(path.with_suffix("")), 60).next_free() is None
+    successors[0].release()
+
+
 def test_a_process_that_took_a_dead_ones_number_is_not_taken_for_it(cluster: Cluster) -> None:
     cluster.lease(0, f"{host_files.machine()}-{os.getppid()}-1 nonce\n")  # lives, but began at another time
     assert cluster.find(ttl=60)[1] is not None
