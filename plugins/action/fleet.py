@@ -17,7 +17,7 @@ from ansible.utils.display import Display
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.hyperpod import PLATFORM as HYPERPOD
-from ansible_collections.pcluster.postboot.plugins.module_utils._node.monitoring import MONITORING
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import MONITORING
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import (
     run_command,
     session,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import MONITORING as MONITORING
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import MONITORING
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.tree import Tree
 
 IDENTITY = "/etc/pcluster-postboot/node.json"

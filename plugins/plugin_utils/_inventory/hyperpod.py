@@ -47,7 +47,7 @@ _SILENT = (
     "AmazonSageMakerClusterInstanceRolePolicy has it), or that they have no way to the SSM endpoints"
 )
 
-Gather = Callable[[Mapping[Any, "Future[Any]"], str, Callable[[Any], tuple[str, str]]], dict[Any, Any]]
+Gather = Callable[[Mapping[Any, Future[Any]], str, Callable[[Any], tuple[str, str]]], dict[Any, Any]]
 
 
 def list_clusters(client: Any) -> list[dict[str, Any]]:

@@ -14,8 +14,7 @@ import yaml
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts as node_facts
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import hyperpod, parallelcluster
-from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import inner
-from ansible_collections.pcluster.postboot.plugins.module_utils._node.monitoring import MONITORING
+from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import MONITORING, inner
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.neuron import has_neuron
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import one_line, some
 

@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--client", help="the wheel of prometheus_client; by default the system's Python has it")
     parser.add_argument("--tools", default="/opt/aws/neuron/bin", help="where AWS Neuron's tools are")
     options = parser.parse_args()
-    host, _, port = options.listen_address.rpartition(":")
+    host, _colon, port = options.listen_address.rpartition(":")
     monitor, script = (f"{options.tools}/{name}" for name in ("neuron-monitor", "neuron-monitor-prometheus.py"))
     for path in (monitor, script):
         if not os.path.exists(path):
