@@ -35,7 +35,7 @@ def overview(components: Sequence[Component]) -> str:
     for each in components:
         found = [each.nodes.get(kind, "") for kind in kinds]
         cells = ["yes" if what is True else str(what) for what in found]
-        fails = "the node stops" if each.essential else "the report says so"
+        fails = "the node's run ends" if each.essential else "the report says so"
         text += _row(f"`{each.name}`: {_title(each)}", *cells, fails, f"[{each.name}](roles/{each.name}/README.md)")
     return f"\n{text}\n"
 

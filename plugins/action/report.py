@@ -61,7 +61,7 @@ class ActionModule(OnController):
                 "failed": True,
                 "failures": failures,
                 "stop": component,
-                "msg": f"component {component} failed and is essential, so the node stops",
+                "msg": f"component {component} failed and is essential, so the run on the node ends",
             }
         why = failures[component]["message"]
         return {"failures": failures, "msg": f"component {component} failed, and the node goes on without it: {why}"}

@@ -149,7 +149,7 @@ def _component(evidence: Evidence, file: str, name: str, said: str, level: str) 
         what = f"the pin of component {name} is wrong: its file has another sha256"
         todo = f"compare the hash with the publisher's, and set the variable ({name}_sha256, or as the line says)"
         return finding(f"pin-{name}", level, what, said, file, todo, _page(evidence))
-    what = f"component {name} failed" + (", and stops the node" if level == CAUSE else "; the node goes on without it")
+    what = f"component {name} failed" + (", and ended the run" if level == CAUSE else "; the node goes on without it")
     todo = f"roles/{name}/README.md explains the variable or file that the line names"
     return finding(f"component-{name}", level, what, said, file, todo, _page(evidence))
 

@@ -19,7 +19,7 @@ phase       string  boot, later or all (`common_phase`)
 check_mode  bool    whether nothing was changed; a report of check mode stays on the controller
 outcome     string  ok; failed: a component that is not essential; stopped: the node. `roles/pull` sets unfinished
                     where the time was up. On the controller alone: unreachable, and not sent, which fleet sets
-stopped     object  null, or {component, message}: what stopped the node. The component is empty where that was none,
+stopped     object  null, or {component, message}: what ended the run. The component is empty where that was none,
                     and then each line of the message is one thing to correct
 changed     number  how many tasks have changed something: the sum of all components
 components  list    an object for each component of the run, in the order of the run, as below
@@ -29,14 +29,14 @@ ended_badly string  on the controller alone: why the end of the run failed (lock
 
 of a component:
 name        string  its name, which is that of its role
-status      string  changed, unchanged, failed, skipped (not wanted, or the node stopped before), or deferred (a later
+status      string  changed, unchanged, failed, skipped (not wanted, or the run had ended), or deferred (a later
                     run does it). `roles/pull` sets deferred for what a stopped run has not done
 changed     number  how many of its tasks have changed something
 changes     list    the names of these tasks' results; absent where its turn has not come, as the next ones
 seconds     number  how long it took, to a tenth
 why         string  why it was skipped or deferred, or has failed; else empty
 task        string  the task that has failed; there for failed alone
-essential   bool    whether a failure stops the node
+essential   bool    whether a failure ends the run on the node
 version     string  the version that the variables ask for; there where it has run
 summary     string  what the node has ended up with, in its own words; there where a result told one
 

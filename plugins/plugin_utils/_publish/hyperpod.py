@@ -123,7 +123,7 @@ def render(release: Release, made: Hook, groups: list[dict[str, Any]]) -> str:
     bare = [group["InstanceGroupName"] for group in groups if not mounts_of(group)]
     if 0 < len(bare) < len(groups):
         lines.append(
-            f"{', '.join(bare)}: without a file system that other groups have, where role fsx stops a node. Give them "
+            f"{', '.join(bare)}: without a file system that other groups have, where role fsx ends the run. Give them "
             "the same FsxLustreConfig, or set fsx_required: false for their nodes"
         )
     lines += [

@@ -145,7 +145,7 @@ def summarise(told: Told, variables: Mapping[str, Any], now: float, check: bool 
             entry.update(status="deferred" if plan.get("deferred") else "skipped", why=plan["reason"])
         elif started is None:
             cause = (told.stopped or {}).get("component")
-            entry.update(status="skipped", why=f"{cause} failed" if cause else "the node stopped")
+            entry.update(status="skipped", why=f"{cause} failed" if cause else "the run had ended")
         else:
             end = min([start for start in starts if start > started] or [now])
             results = results_of(name, variables)

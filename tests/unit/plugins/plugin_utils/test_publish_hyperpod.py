@@ -77,7 +77,7 @@ def printed(cluster: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def test_what_is_printed_is_what_the_api_takes() -> None:
     words, part = printed(CLUSTER)
-    assert "\n# controller: without a file system that other groups have, where role fsx stops a node." in words
+    assert "\n# controller: without a file system that other groups have, where role fsx ends the run." in words
     found = {group.pop("InstanceGroupName"): group for group in part["InstanceGroups"]}
     cluster = {
         **CLUSTER,
