@@ -49,7 +49,7 @@ def bundle(cluster: Cluster) -> None:
         given.get("trusted_writers") or [],
     )
     for line in actions.refusals(release, wanted, config):
-        cluster.say(_in_our_words(line))
+        cluster.refuse(_in_our_words(line))
     parts, notes = actions.sections(release, wanted, config)
     for part in parts["Scheduling"]["SlurmQueues"]:
         _own_mode(cluster, release, wanted, part)
@@ -85,21 +85,23 @@ def _right(cluster: Cluster, given: Mapping[str, Any]) -> bool:
     before = len(cluster.draft.problems)
     url, sha256 = given.get("url") or "", given.get("sha256") or ""
     if not _URL.fullmatch(url.rstrip("/")):
-        cluster.say(
+        cluster.refuse(
             f"{_WHERE}.url is {url or 'not set'}; needed: s3://<bucket>/<prefix>/<bundle>, as publish prints it"
         )
     if not re.fullmatch(r"[0-9a-f]{64}", sha256):
-        cluster.say(f"{_WHERE}.sha256 is {sha256 or 'not set'}; needed: 64 hexadecimal digits, as publish prints them")
+        cluster.refuse(
+            f"{_WHERE}.sha256 is {sha256 or 'not set'}; needed: 64 hexadecimal digits, as publish prints them"
+        )
     pools = cluster.draft.get("LoginNodes", "Pools") or []
     policy = given.get("login_policy")
-    cluster.need(f"{_WHERE}.login_policy", policy, "policy")
+    cluster.check_id(f"{_WHERE}.login_policy", policy, "policy")
     if not policy and any(not (pool.get("Iam") or {}).get("InstanceRole") for pool in pools):
-        cluster.say(
+        cluster.refuse(
             f"{_WHERE}.login_policy is not set, and there are login pools; needed: the policy that publish tells of"
         )
     budget = given.get("budget")
     if budget is not None and budget < 1:
-        cluster.say(f"{_WHERE}.budget is {budget}; needed: a number of seconds")
+        cluster.refuse(f"{_WHERE}.budget is {budget}; needed: a number of seconds")
     elif budget is not None and pools and budget > needs.LOGIN_TIME - needs.KEPT:
         cluster.draft.notes.append(
             f"{_WHERE}.budget is {budget}, and a login node is replaced {needs.LOGIN_TIME} s after its launch"
@@ -108,7 +110,7 @@ def _right(cluster: Cluster, given: Mapping[str, Any]) -> bool:
         types = [queue["instance_type"]] if queue.get("instance_type") else queue.get("instance_types") or []
         mode = queue.get("mode") or given.get("mode")
         if mode == "gpu" and not all(cluster.catalog[name].gpus for name in types):
-            cluster.say(
+            cluster.refuse(
                 f"{shared.PREFIX}queues[{queue['name']}] has mode gpu, and {', '.join(types)} no NVIDIA GPU; needed: "
                 "auto or cpu, or its nodes refuse to boot"
             )

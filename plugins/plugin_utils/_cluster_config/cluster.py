@@ -47,51 +47,54 @@ class Cluster:
     draft: Draft
     catalog: Catalog = field(default_factory=Catalog)
     components: Sequence[Component] = ()
-    sizes: Mapping[str, float] = field(default_factory=dict)  # those of meta/component.yml
+    sizes: Mapping[str, float] = field(default_factory=dict)  # by the words of needs[].times in meta/component.yml
     unknown: set[str] = field(default_factory=set)  # instance types that the region does not have
-    arm: dict[str, bool] = field(default_factory=dict)  # by the variable that names the instance type
+    arm: dict[str, bool] = field(default_factory=dict)  # "<variable> (<instance type>)": whether it is arm64
     former: Mapping[str, Any] | None = None  # the configuration of the cluster that is to be updated
 
-    def say(self, line: str) -> None:
+    def refuse(self, line: str) -> None:
         self.draft.problems.append(line)
 
-    def need(self, where: str, value: Any, kind: str) -> None:
+    def check_id(self, where: str, value: Any, kind: str) -> None:
         """Refuse a value that is not of this kind. What is empty is not set."""
         pattern, needed = _IDS[kind]
         for each in value if isinstance(value, list) else [value]:
             if each not in (None, "") and not pattern.fullmatch(str(each)):
-                self.say(f"{where} is {each}; needed: {needed}")
+                self.refuse(f"{where} is {each}; needed: {needed}")
 
-    def named(self, where: str, name: str) -> None:
+    def check_name(self, where: str, name: str) -> None:
         if not NAME.fullmatch(name):
-            self.say(f"{where} is {name or 'empty'}; needed: {NAME_IS}")
+            self.refuse(f"{where} is {name or 'empty'}; needed: {NAME_IS}")
 
     def instance(self, where: str, name: str) -> Instance:
         if not is_name(name) or name in self.unknown:
             words = "which the region does not have" if is_name(name) else "which is no instance type"
-            self.say(f"{where} is {name}, {words}; needed: one such as p5.48xlarge")
+            self.refuse(f"{where} is {name}, {words}; needed: one such as p5.48xlarge")
         for line in versions.instance_problems(where, name, self.system, self.version):
-            self.say(line)
+            self.refuse(line)
         found = self.catalog[name]
         self.arm[f"{where} ({name})"] = found.arm
         return found
 
     def iam(self, where: str, item: Mapping[str, Any], policies: Sequence[str], *path: Step) -> None:
-        """Put what the nodes may do. A role of the user's own excludes everything else."""
+        """Write the part Iam. An instance role of the user's own takes the place of policies and access to S3."""
         own = [str(each) for each in item.get("policies") or []]
         role, buckets = item.get("instance_role"), item.get("s3_access") or []
-        self.need(f"{where}.policies", own, "policy")
-        self.need(f"{where}.instance_role", role, "role")
+        self.check_id(f"{where}.policies", own, "policy")
+        self.check_id(f"{where}.instance_role", role, "role")
         if role:
             for key in ("policies", "s3_access"):
                 if item.get(key):
-                    self.say(f"{where} has instance_role and {key}; needed: one of them, because the role says it all")
+                    self.refuse(
+                        f"{where} has instance_role and {key}; needed: one of them, as the role takes the place of the "
+                        "other"
+                    )
             self.draft.ask(f"{where}.instance_role", role, *path, "Iam", "InstanceRole")
             if policies:
                 self.draft.notes.append(f"{where}: the role {role} has to allow what {', '.join(policies)} allow")
             return
         for bucket in buckets:
-            self.need(f"{where}.s3_access", bucket["bucket"], "bucket")
+            self.check_id(f"{where}.s3_access", bucket["bucket"], "bucket")
             entry = {
                 "BucketName": bucket["bucket"],
                 "KeyName": bucket.get("key"),
@@ -103,9 +106,9 @@ class Cluster:
 
     def security(self, where: str, item: Mapping[str, Any], *path: Step) -> None:
         own, more = item.get("security_groups") or [], self.given.get("security_groups") or []
-        self.need(f"{where}.security_groups", own, "group")
+        self.check_id(f"{where}.security_groups", own, "group")
         if own and more:
-            self.say(
+            self.refuse(
                 f"{where}.security_groups take the place of ParallelCluster's, and cluster_config_security_groups come "
                 "beside these; needed: one of the two variables"
             )
@@ -114,33 +117,34 @@ class Cluster:
             for group in more:
                 self.draft.add(group, *path, "Networking", "AdditionalSecurityGroups")
 
-    def people(self, where: str, item: Mapping[str, Any], *path: Step) -> bool:
-        """Put who may reach port 22; return whether that is everybody."""
+    def ssh_access(self, where: str, item: Mapping[str, Any], *path: Step) -> bool:
+        """Write who may reach port 22; return whether that is everybody."""
         given = item.get("allowed_ips")
-        self.need(f"{where}.allowed_ips", given, "cidr")
+        self.check_id(f"{where}.allowed_ips", given, "cidr")
         place = (*path, "Ssh", "AllowedIps")
         self.draft.ask(f"{where}.allowed_ips", given, *place)
-        own = self.draft.get(*path, "Networking", "SecurityGroups")  # in the place of the group that has the rule
+        # The user's own security groups take the place of ParallelCluster's, which alone has the rule for SSH.
+        own = self.draft.get(*path, "Networking", "SecurityGroups")
         return not own and str(self.draft.get(*place) or _EVERYBODY).endswith("/0")
 
     def root_volume(self, where: str, item: Mapping[str, Any], node: str, disks: bool, *path: Step) -> None:
-        """Put the size of a root volume: what was asked for, and at least what the components need."""
-        need = needs.disk(self.components, node, disks, versions.root_volume(self.version), self.sizes)
+        """Write the size of a root volume: what was asked for, and at least what the components need."""
+        required = needs.disk(self.components, node, disks, versions.root_volume(self.version), self.sizes)
         place = (*path, "LocalStorage", "RootVolume", "Size")
         asked = item.get("root_volume_size")
         there = asked or self.draft.get(*place)
-        if there and int(there) < need.total:
+        if there and int(there) < required.total:
             whose = f"{where}.root_volume_size" if asked else f"{'/'.join(map(str, place))} of {self.draft.name}"
-            self.say(f"{whose} is {there}; needed: {need.total} GiB or more ({need})")
+            self.refuse(f"{whose} is {there}; needed: {required.total} GiB or more ({required})")
         self.draft.ask(f"{where}.root_volume_size", asked, *place)
-        if not there and len(need.parts) > 1:
-            self.draft.derive(need.total, *place)
-            self.draft.notes.append(f"{'/'.join(map(str, place))}: {need.total} GiB ({need})")
+        if not there and len(required.parts) > 1:
+            self.draft.derive(required.total, *place)
+            self.draft.notes.append(f"{'/'.join(map(str, place))}: {required.total} GiB ({required})")
 
     def one_architecture(self) -> None:
         kinds = {arm: where for where, arm in self.arm.items()}
         if len(kinds) > 1:
-            self.say(f"{kinds[True]} is arm64, and {kinds[False]} x86_64; needed: one architecture in a cluster")
+            self.refuse(f"{kinds[True]} is arm64, and {kinds[False]} x86_64; needed: one architecture in a cluster")
 
 
 def duplicates(names: Iterable[str]) -> list[str]:

@@ -26,14 +26,14 @@ _BOOLEANS = {"true": True, "false": False}
 def queues(cluster: Cluster) -> None:
     given = cluster.given.get("queues") or []
     for name in shared.duplicates(each["name"] for each in given):
-        cluster.say(f"{shared.PREFIX}queues has two queues {name}; needed: a name of its own for each")
+        cluster.refuse(f"{shared.PREFIX}queues has two queues {name}; needed: a name of its own for each")
     for each in given:
         _Queue(cluster, each).put()
     count = len(cluster.draft.get("Scheduling", "SlurmQueues") or [])
     if not count:
-        cluster.say(f"{shared.PREFIX}queues is empty; needed: one queue or more")
+        cluster.refuse(f"{shared.PREFIX}queues is empty; needed: one queue or more")
     if count > _MOST:
-        cluster.say(f"{shared.PREFIX}queues: {count} queues; needed: {_MOST} at most")
+        cluster.refuse(f"{shared.PREFIX}queues: {count} queues; needed: {_MOST} at most")
 
 
 def _word(value: Any) -> str:
@@ -52,12 +52,12 @@ class _Queue:
         self.capacity = item.get("capacity") or "on_demand"
         self.subnets: list[str] = item.get("subnets") or []
 
-    def say(self, line: str) -> None:
-        self.cluster.say(line)
+    def refuse(self, line: str) -> None:
+        self.cluster.refuse(line)
 
     def put(self) -> None:
         cluster, draft, item, where = self.cluster, self.draft, self.item, self.where
-        cluster.named(f"{where}.name", item["name"])
+        cluster.check_name(f"{where}.name", item["name"])
         draft.ask(f"{where}.name", item["name"], *self.path, "Name")
         if item.get("capacity"):
             draft.ask(f"{where}.capacity", CAPACITIES[self.capacity], *self.path, "CapacityType")
@@ -67,7 +67,7 @@ class _Queue:
         draft.ask(f"{where}.exclusive", item.get("exclusive"), *self.path, "JobExclusiveAllocation")
         self._reservation()
         self._storage()
-        cluster.need(f"{where}.custom_ami", item.get("custom_ami"), "image")
+        cluster.check_id(f"{where}.custom_ami", item.get("custom_ami"), "image")
         draft.ask(f"{where}.custom_ami", item.get("custom_ami"), *self.path, "Image", "CustomAmi")
         neuron = [name for name in self.types if has_neuron(name)]
         if neuron and not draft.get(*self.path, "Image", "CustomAmi") and not cluster.system.custom_ami:
@@ -78,7 +78,7 @@ class _Queue:
         cluster.iam(where, item, cluster.given.get("policies") or [], *self.path)
         health = item.get("gpu_health_check")
         if health and not all(each.gpus for each in self.instances):
-            self.say(f"{where}.gpu_health_check is true, and {self._types()} has no NVIDIA GPU; needed: false")
+            self.refuse(f"{where}.gpu_health_check is true, and {self._types()} has no NVIDIA GPU; needed: false")
         draft.ask(f"{where}.gpu_health_check", health, *self.path, "HealthChecks", "Gpu", "Enabled")
         slurm.of_queue(cluster, where, item, self.path, self.resource)
         for key, value in (item.get("tags") or {}).items():
@@ -89,45 +89,47 @@ class _Queue:
 
     def _networking(self) -> None:
         given = self.cluster.given
-        self.cluster.need(f"{self.where}.subnets", self.subnets, "subnet")
+        self.cluster.check_id(f"{self.where}.subnets", self.subnets, "subnet")
         path = (*self.path, "Networking", "SubnetIds")
         self.draft.ask(f"{self.where}.subnets", self.subnets, *path)
         default = given.get("subnet_compute") or given.get("subnet_head")
         self.draft.derive([default] if default else None, *path)
         self.subnets = list(self.draft.get(*path) or [])
         if not self.subnets:
-            self.say(f"{self.where}.subnets is not set, and neither is cluster_config_subnet_compute; needed: a subnet")
+            self.refuse(
+                f"{self.where}.subnets is not set, and neither is cluster_config_subnet_compute; needed: a subnet"
+            )
         self.cluster.security(self.where, self.item, *self.path)
 
     def _compute_resource(self) -> None:
         item, where = self.item, self.where
         if bool(item.get("instance_type")) == bool(item.get("instance_types")):
             found = "both" if self.types else "neither"
-            self.say(f"{where} has {found} of instance_type and instance_types; needed: one of them")
+            self.refuse(f"{where} has {found} of instance_type and instance_types; needed: one of them")
         for name in shared.duplicates(self.types):
-            self.say(f"{where}.instance_types has {name} twice; needed: each once")
+            self.refuse(f"{where}.instance_types has {name} twice; needed: each once")
         key = "instance_type" if item.get("instance_type") else "instance_types"
         self.instances = [self.cluster.instance(f"{where}.{key}", name) for name in self.types]
         for each in self.instances:
             if self.capacity not in each.capacities:
                 words = ", ".join(sorted(each.capacities))
-                self.say(
+                self.refuse(
                     f"{where}.capacity is {self.capacity}, which EC2 does not sell {each.name} by; needed: {words}"
                 )
         default = item["name"] if item.get("instance_types") or not self.types else self.instances[0].family
         name = item.get("compute_resource") or default
-        self.cluster.named(f"{where}.compute_resource", name)
+        self.cluster.check_name(f"{where}.compute_resource", name)
         self.resource = (*self.path, "ComputeResources", Entry("Name", name))
         self.draft.ask(f"{where}.instance_type", item.get("instance_type"), *self.resource, "InstanceType")
         for each in item.get("instance_types") or []:
             self.draft.add({"InstanceType": each}, *self.resource, "Instances")
         if item.get("instance_type") and len(self.subnets) > 1:
-            self.say(
+            self.refuse(
                 f"{where} has {len(self.subnets)} subnets and instance_type; needed: one subnet, or instance_types"
             )
         self._counts()
         if item.get("spot_price") is not None and self.capacity != "spot":
-            self.say(f"{where}.spot_price is set, and capacity is {self.capacity}; needed: capacity spot")
+            self.refuse(f"{where}.spot_price is set, and capacity is {self.capacity}; needed: capacity spot")
         self.draft.ask(f"{where}.spot_price", item.get("spot_price"), *self.resource, "SpotPrice")
         self._efa()
         if item.get("multithreading") is not None:
@@ -138,15 +140,15 @@ class _Queue:
         item, where = self.item, self.where
         count, least, most = item.get("count"), item.get("min"), item.get("max")
         if count is not None and (least is not None or most is not None):
-            self.say(f"{where} has count, and min or max too; needed: count, or min and max")
+            self.refuse(f"{where} has count, and min or max too; needed: count, or min and max")
         named = "count" if count is not None else "max"
         least, most = (count, count) if count is not None else (least, most)
         if most is not None and most < 1:
-            self.say(f"{where}.{named} is {most}; needed: 1 or more")
+            self.refuse(f"{where}.{named} is {most}; needed: 1 or more")
         elif (least or 0) > (_DEFAULT_MAX if most is None else most) or (least or 0) < 0:
-            self.say(f"{where}.min is {least}; needed: 0 to max, which is {_DEFAULT_MAX if most is None else most}")
+            self.refuse(f"{where}.min is {least}; needed: 0 to max, which is {_DEFAULT_MAX if most is None else most}")
         if self.capacity == "capacity_block" and (not least or least != most):
-            self.say(
+            self.refuse(
                 f"{where} has min {least or 0} and max {_DEFAULT_MAX if most is None else most} with a capacity block; "
                 "needed: count, because all nodes of a capacity block always run"
             )
@@ -162,7 +164,7 @@ class _Queue:
         without = [each.name for each in self.instances if not each.efa]
         unsure = [each.name for each in self.instances if not each.known]
         if asked == "auto" and unsure:
-            self.say(
+            self.refuse(
                 f"{where}.efa is auto, and nothing is known of {', '.join(unsure)}; needed: true or false, or "
                 "cluster_config_ask_ec2: true"
             )
@@ -170,9 +172,9 @@ class _Queue:
         enabled = asked == "true" or (asked == "auto" and bool(self.instances) and not without and not several)
         if asked == "true":
             if [name for name in without if name not in unsure]:
-                self.say(f"{where}.efa is true, which {', '.join(without)} has not; needed: auto or false")
+                self.refuse(f"{where}.efa is true, which {', '.join(without)} has not; needed: auto or false")
             if several:
-                self.say(
+                self.refuse(
                     f"{where}.efa is true with {len(self.subnets)} subnets; needed: one, as EFA does not leave a zone"
                 )
         place = (*self.resource, "Efa", "Enabled")
@@ -198,17 +200,19 @@ class _Queue:
         if there.get("Enabled") or there.get("Name") or there.get("Id"):
             what = f"{where} has a placement group"
             if block:
-                self.say(f"{what} and a capacity block, which has its own place; needed: placement_group auto or false")
+                self.refuse(
+                    f"{what} and a capacity block, which has its own place; needed: placement_group auto or false"
+                )
             elif self.item.get("reservation") and there.get("Enabled"):
-                self.say(
+                self.refuse(
                     f"{what} of its own and a reservation, whose capacity may be elsewhere; needed: placement_group "
                     "auto, or the name of the reservation's placement group"
                 )
             if several:
-                self.say(f"{what} and {len(self.subnets)} subnets; needed: one subnet, or placement_group false")
+                self.refuse(f"{what} and {len(self.subnets)} subnets; needed: one subnet, or placement_group false")
             unfit = [each.name for each in self.instances if not each.placement_groups]
             if unfit:
-                self.say(f"{what}, which {', '.join(unfit)} cannot be in; needed: placement_group auto or false")
+                self.refuse(f"{what}, which {', '.join(unfit)} cannot be in; needed: placement_group auto or false")
 
     def _reservation(self) -> None:
         where, given = self.where, self.item.get("reservation") or ""
@@ -218,15 +222,15 @@ class _Queue:
         elif _RESERVATION.fullmatch(given):
             self.draft.ask(f"{where}.reservation", given, *path, "CapacityReservationId")
             if self.item.get("instance_types"):
-                self.say(
+                self.refuse(
                     f"{where} has reservation {given} and instance_types; needed: instance_type, or a resource group"
                 )
         elif given:
-            self.say(f"{where}.reservation is {given}; needed: cr-… or the ARN of a resource group (…:group/…)")
+            self.refuse(f"{where}.reservation is {given}; needed: cr-… or the ARN of a resource group (…:group/…)")
         if self.capacity == "capacity_block" and not self.draft.get(*path, "CapacityReservationId"):
-            self.say(f"{where}.capacity is capacity_block; needed: reservation, the capacity block's cr-…")
+            self.refuse(f"{where}.capacity is capacity_block; needed: reservation, the capacity block's cr-…")
         if self.capacity == "spot" and given:
-            self.say(
+            self.refuse(
                 f"{where} has capacity spot and a reservation, which holds on-demand capacity; needed: one of them"
             )
 
@@ -239,16 +243,16 @@ class _Queue:
             self.capacity, [name for name in versions.STRATEGIES if name != "prioritized"]
         )
         if first is None:
-            self.say(f"{where} is {given}; needed: one of {', '.join(versions.STRATEGIES)}")
+            self.refuse(f"{where} is {given}; needed: one of {', '.join(versions.STRATEGIES)}")
         elif version < first:
-            self.say(
+            self.refuse(
                 f"{where} is {given}, and cluster_config_version is {versions.shown(version)}; needed: "
                 f"{versions.shown(first)}, the first that has it"
             )
         elif given not in ours:
-            self.say(f"{where} is {given} with capacity {self.capacity}; needed: {', '.join(ours) or 'none'}")
+            self.refuse(f"{where} is {given} with capacity {self.capacity}; needed: {', '.join(ours) or 'none'}")
         elif not self.item.get("instance_types"):
-            self.say(f"{where} is set, and EC2 has nothing to choose from; needed: instance_types")
+            self.refuse(f"{where} is set, and EC2 has nothing to choose from; needed: instance_types")
         self.draft.ask(where, given, *self.path, "AllocationStrategy")
 
     def _storage(self) -> None:
@@ -257,9 +261,9 @@ class _Queue:
         self.cluster.root_volume(self.where, self.item, "compute", disks, *path)
         scratch = self.item.get("scratch_dir")
         if scratch and not str(scratch).startswith("/"):
-            self.say(f"{self.where}.scratch_dir is {scratch}; needed: a path, such as /scratch")
+            self.refuse(f"{self.where}.scratch_dir is {scratch}; needed: a path, such as /scratch")
         if scratch and not disks and all(each.known for each in self.instances):
-            self.say(
+            self.refuse(
                 f"{self.where}.scratch_dir is {scratch}, and {self._types()} has no disks of its own; needed: none"
             )
         self.draft.ask(f"{self.where}.scratch_dir", scratch, *path, "LocalStorage", "EphemeralVolume", "MountDir")

@@ -76,13 +76,13 @@ def render(
     cluster = Cluster(given, version, system, draft, catalog or Catalog(), chosen, unknown=set(unknown), former=former)
     _name(cluster)
     draft.problems += versions.system_problems(system, version, bool(chosen or given.get("bundle")))
-    cluster.need(f"{PREFIX}region", given.get("region"), "region")
-    cluster.need(f"{PREFIX}custom_ami", given.get("custom_ami"), "image")
+    cluster.check_id(f"{PREFIX}region", given.get("region"), "region")
+    cluster.check_id(f"{PREFIX}custom_ami", given.get("custom_ami"), "image")
     for variable, kind in (("subnet_login", "subnet"), ("subnet_compute", "subnet"), ("security_groups", "group")):
-        cluster.need(f"{PREFIX}{variable}", given.get(variable), kind)
-    cluster.need(f"{PREFIX}policies", given.get("policies"), "policy")
+        cluster.check_id(f"{PREFIX}{variable}", given.get(variable), kind)
+    cluster.check_id(f"{PREFIX}policies", given.get("policies"), "policy")
     if not draft.get("Region"):
-        cluster.say(f"{PREFIX}region is not set, and neither is AWS_REGION; needed: the cluster's region")
+        cluster.refuse(f"{PREFIX}region is not set, and neither is AWS_REGION; needed: the cluster's region")
     cluster.sizes = {name: float(given.get(name) or 0) for name in ("container_image_gb", "prometheus_gb")}
     cluster.sizes = {**cluster.sizes, "nodes": float(_most_nodes(cluster))}
     draft.derive("slurm", "Scheduling", "Scheduler")
@@ -122,7 +122,7 @@ def _name(cluster: Cluster) -> None:
     longest = _LONGEST_WITH_DATABASE if database else _LONGEST_NAME
     if not re.fullmatch(_NAME, name) or len(name) > longest:
         why = " with a database" if database else ""
-        cluster.say(
+        cluster.refuse(
             f"{PREFIX}name is {name or 'not set'}; needed: a letter, and then letters, digits and hyphens, at most "
             f"{longest} in all{why}"
         )
@@ -144,15 +144,15 @@ def _rest(cluster: Cluster) -> None:
         draft.ask(f"{PREFIX}monitoring.{key}", wanted.get(key), "Monitoring", *path)
     days = wanted.get("log_days")
     if days is not None and days not in _LOG_DAYS:
-        cluster.say(f"{PREFIX}monitoring.log_days is {days}; needed: one of {', '.join(map(str, _LOG_DAYS))}")
+        cluster.refuse(f"{PREFIX}monitoring.log_days is {days}; needed: one of {', '.join(map(str, _LOG_DAYS))}")
     for key, value in (given.get("tags") or {}).items():
         if str(key).startswith("parallelcluster:") or len(str(key)) > 128 or len(str(value)) > 256:
-            cluster.say(
+            cluster.refuse(
                 f"{PREFIX}tags has {key}; needed: at most 128 characters, and 256 of the value, not parallelcluster:…"
             )
         draft.ask(f"{PREFIX}tags", str(value), "Tags", Entry("Key", str(key)), "Value")
     if len(draft.get("Tags") or []) > _MOST_TAGS:
-        cluster.say(f"{PREFIX}tags: {len(draft.get('Tags'))} tags; needed: {_MOST_TAGS} at most")
+        cluster.refuse(f"{PREFIX}tags: {len(draft.get('Tags'))} tags; needed: {_MOST_TAGS} at most")
 
 
 def _timeouts(cluster: Cluster) -> None:
@@ -163,7 +163,7 @@ def _timeouts(cluster: Cluster) -> None:
     for key, place in places.items():
         value = given.get(key)
         if value is not None and not 1 <= value <= versions.LONGEST_TIMEOUT:
-            cluster.say(f"{PREFIX}timeouts.{key} is {value}; needed: 1 to {versions.LONGEST_TIMEOUT} s")
+            cluster.refuse(f"{PREFIX}timeouts.{key} is {value}; needed: 1 to {versions.LONGEST_TIMEOUT} s")
         draft.ask(f"{PREFIX}timeouts.{key}", value, *path, place)
     if not cluster.given.get("bundle") or not cluster.components:
         return
@@ -185,7 +185,7 @@ def _timeout(cluster: Cluster, key: str, path: tuple[str, ...], need: needs.Sum)
     if there is not None and int(there) < need.total:
         asked = (cluster.given.get("timeouts") or {}).get(key)
         whose = f"{PREFIX}timeouts.{key}" if asked else f"{'/'.join(path)} of {cluster.draft.name}"
-        cluster.say(f"{whose} is {there}; needed: {need.total} s or more ({need})")
+        cluster.refuse(f"{whose} is {there}; needed: {need.total} s or more ({need})")
     if there is None and need.total > versions.BOOT_TIMEOUT:
         cluster.draft.derive(need.total, *path)
         cluster.draft.notes.append(f"{'/'.join(path)}: {need.total} s ({need})")

@@ -45,7 +45,7 @@ def settings(cluster: Cluster) -> None:
     draft, where = cluster.draft, f"{shared.PREFIX}slurm_settings"
     idle = given.get("idle_minutes")
     if idle is not None and idle < -1:
-        cluster.say(f"{where}.idle_minutes is {idle}; needed: -1 (never) or more")
+        cluster.refuse(f"{where}.idle_minutes is {idle}; needed: -1 (never) or more")
     draft.ask(f"{where}.idle_minutes", idle, *_PATH, "ScaledownIdletime")
     draft.ask(f"{where}.update_strategy", given.get("update_strategy"), *_PATH, "QueueUpdateStrategy")
     draft.ask(f"{where}.memory_scheduling", given.get("memory_scheduling"), *_PATH, "EnableMemoryBasedScheduling")
@@ -76,7 +76,7 @@ def of_queue(
 def _refuse(cluster: Cluster, where: str, names: Iterable[str], denied: frozenset[str]) -> None:
     for name in names:
         if name.lower() in denied:
-            cluster.say(f"{where} has {name}, which ParallelCluster sets itself; needed: settings without it")
+            cluster.refuse(f"{where} has {name}, which ParallelCluster sets itself; needed: settings without it")
 
 
 def _custom(cluster: Cluster, where: str, wanted: Mapping[str, Any]) -> None:
@@ -85,7 +85,7 @@ def _custom(cluster: Cluster, where: str, wanted: Mapping[str, Any]) -> None:
     value = next(iter(wanted.values()), None)
     if there is not None and str(there) != str(value):
         name = next(iter(wanted))
-        cluster.say(
+        cluster.refuse(
             f"{where} has {name} {value}, and CustomSlurmSettings {there} already; needed: the same, or one alone"
         )
     elif there is None:
@@ -104,7 +104,7 @@ def _metrics(cluster: Cluster, wanted: bool | None) -> None:
     has = versions.has_native_metrics(cluster.version)
     slurm = versions.shown(versions.slurm(cluster.version))
     if wanted and not has:
-        cluster.say(
+        cluster.refuse(
             f"{shared.PREFIX}slurm_settings.native_metrics is true, and cluster_config_version is "
             f"{versions.shown(cluster.version)} with Slurm {slurm}; needed: {versions.first_native_metrics()}, the "
             f"first whose Slurm is {versions.shown(metrics.SAFE)} or newer"
@@ -122,7 +122,7 @@ def _dns(cluster: Cluster) -> None:
         path = (*_PATH, "Dns", name)
         there, wanted = cluster.draft.get(*path), name in _WITHOUT_DNS or None
         if there is not None and there != wanted:
-            cluster.say(
+            cluster.refuse(
                 f"{shared.PREFIX}managed_dns is false, and {'/'.join(path)} of {cluster.draft.name} is {shown(there)}; "
                 f"needed: {'true' if wanted else 'none'} there, or {shared.PREFIX}managed_dns true"
             )
@@ -140,10 +140,10 @@ def _database(cluster: Cluster) -> None:
         ("password_secret", r"arn:.*:secret.*", "the ARN of a secret"),
     ):
         if not re.fullmatch(pattern, given.get(key) or ""):
-            cluster.say(f"{where}.{key} is {given.get(key) or 'not set'}; needed: {needed}")
+            cluster.refuse(f"{where}.{key} is {given.get(key) or 'not set'}; needed: {needed}")
     name = given.get("name")
     if name and not re.fullmatch(r"[0-9a-z_]{1,64}", name):
-        cluster.say(f"{where}.name is {name}; needed: at most 64 lowercase letters, digits and _")
+        cluster.refuse(f"{where}.name is {name}; needed: at most 64 lowercase letters, digits and _")
     for key, theirs in (
         ("uri", "Uri"),
         ("user", "UserName"),

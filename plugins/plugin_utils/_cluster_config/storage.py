@@ -48,7 +48,7 @@ def storage(cluster: Cluster) -> None:
         marks = [f"at {each.mount}", f"called {each.name}", *([each.id] if each.id else [])]
         twice = [mark for mark in marks if mark in seen]
         if twice:
-            cluster.say(f"{each.where} and {seen[twice[0]]} are both {twice[0]}; needed: one of them")
+            cluster.refuse(f"{each.where} and {seen[twice[0]]} are both {twice[0]}; needed: one of them")
             continue
         seen.update(dict.fromkeys(marks, each.where))
         each.put()
@@ -72,17 +72,19 @@ class _Storage:
         self.mount = str(item["mount"])
         self.name = item.get("name") or self.mount.strip("/").replace("/", "-")
 
-    def say(self, line: str) -> None:
-        self.cluster.say(f"{self.where}{line}")
+    def refuse(self, line: str) -> None:
+        self.cluster.refuse(f"{self.where}{line}")
 
     def put(self) -> None:
         mount, name = self.mount, self.name
         if not _MOUNT.fullmatch(mount):
-            self.say(f".mount is {mount or 'empty'}; needed: a directory, such as /fsx")
+            self.refuse(f".mount is {mount or 'empty'}; needed: a directory, such as /fsx")
         elif mount in _RESERVED:
-            self.say(f".mount is {mount}, which belongs to the system; needed: a directory of its own")
+            self.refuse(f".mount is {mount}, which belongs to the system; needed: a directory of its own")
         if not name or name == "default" or len(name) > _LONGEST_NAME or not re.fullmatch(r"[\w+=.:@/-]*", name):
-            self.say(f".name is {name}; needed: at most {_LONGEST_NAME} letters, digits, - and _, not the word default")
+            self.refuse(
+                f".name is {name}; needed: at most {_LONGEST_NAME} letters, digits, - and _, not the word default"
+            )
         path = ("SharedStorage", Entry("Name", name))
         self.draft.ask(f"{self.where}.type", self.type, *path, "StorageType")
         self.draft.ask(f"{self.where}.mount", mount, *path, "MountDir")
@@ -90,23 +92,23 @@ class _Storage:
         new = sorted(key for key in _OF_NEW if self.item.get(key) not in (None, [], ""))
         if self.id:
             if not re.fullmatch(self.pattern, self.id):
-                self.say(
+                self.refuse(
                     f".id is {self.id}; needed: {self.pattern.split('[')[0].split('(')[0]}…, as {self.kind} has it"
                 )
             if new:
-                self.say(f" has id, and {', '.join(new)}, which a new one has; needed: id alone, or no id")
+                self.refuse(f" has id, and {', '.join(new)}, which a new one has; needed: id alone, or no id")
             self.draft.ask(f"{self.where}.id", self.id, *settings, self.key)
             return
         if self.kind not in _NEW:
-            self.say(f".id is not set, and ParallelCluster makes no {self.kind}; needed: the volume's id (fsvol-…)")
+            self.refuse(f".id is not set, and ParallelCluster makes no {self.kind}; needed: the volume's id (fsvol-…)")
             return
         for key in new:
             if key not in _NEW[self.kind]:
-                self.say(f".{key} is set, which no {self.kind} has; needed: {', '.join(sorted(_NEW[self.kind]))}")
+                self.refuse(f".{key} is set, which no {self.kind} has; needed: {', '.join(sorted(_NEW[self.kind]))}")
         getattr(self, f"_new_{self.kind}")(settings)
         deletion = self.item.get("deletion")
         if deletion == "Snapshot" and self.kind != "ebs":
-            self.say(f".deletion is Snapshot, which {self.kind} has not; needed: Retain or Delete")
+            self.refuse(f".deletion is Snapshot, which {self.kind} has not; needed: Retain or Delete")
         self.draft.ask(f"{self.where}.deletion", deletion, *settings, "DeletionPolicy")
         # Data outlives a cluster that somebody deletes in a hurry.
         self.draft.derive("Retain", *settings, "DeletionPolicy")
@@ -116,47 +118,47 @@ class _Storage:
         size, deployment = item.get("size"), item.get("deployment") or "PERSISTENT_2"
         if not size or (size != 1200 and size % (3600 if deployment == "SCRATCH_1" and size != 2400 else _LUSTRE_STEP)):
             step = "2400, or a multiple of 3600" if deployment == "SCRATCH_1" else "or a multiple of 2400"
-            self.say(f".size is {size or 'not set'}; needed: 1200, {step} GiB, for {deployment}")
+            self.refuse(f".size is {size or 'not set'}; needed: 1200, {step} GiB, for {deployment}")
         self.draft.ask(f"{where}.size", size, *settings, "StorageCapacity")
         self.draft.ask(f"{where}.deployment", item.get("deployment"), *settings, "DeploymentType")
         self.draft.derive(deployment, *settings, "DeploymentType")
         allowed, throughput = _THROUGHPUT.get(deployment, ()), item.get("throughput")
         if throughput is not None and throughput not in allowed:
             words = ", ".join(str(each) for each in allowed) or "none"
-            self.say(f".throughput is {throughput}; needed for {deployment}: {words}")
+            self.refuse(f".throughput is {throughput}; needed for {deployment}: {words}")
         self.draft.ask(f"{where}.throughput", throughput, *settings, "PerUnitStorageThroughput")
         if allowed:
             self.draft.derive(250 if 250 in allowed else 100, *settings, "PerUnitStorageThroughput")
         elif item.get("kms_key"):
-            self.say(f".kms_key is set with {deployment}; needed: PERSISTENT_1 or PERSISTENT_2")
+            self.refuse(f".kms_key is set with {deployment}; needed: PERSISTENT_1 or PERSISTENT_2")
         self.draft.ask(f"{where}.kms_key", item.get("kms_key"), *settings, "KmsKeyId")
         if item.get("compression") is not False:
             self.draft.derive("LZ4", *settings, "DataCompressionType")
         repositories = item.get("data_repositories") or []
         if repositories and deployment in ("SCRATCH_1", "PERSISTENT_1"):
-            self.say(f".data_repositories with {deployment}; needed: PERSISTENT_2 or SCRATCH_2")
+            self.refuse(f".data_repositories with {deployment}; needed: PERSISTENT_2 or SCRATCH_2")
         if len(repositories) > 8:
-            self.say(f".data_repositories has {len(repositories)}; needed: 8 at most")
+            self.refuse(f".data_repositories has {len(repositories)}; needed: 8 at most")
         for each in repositories:
             self._repository(each, (*settings, "DataRepositoryAssociations", Entry("Name", each["name"])))
 
     def _repository(self, item: Mapping[str, Any], path: tuple[Any, ...]) -> None:
         where = f"{self.where}.data_repositories[{item['name']}]"
         if not re.fullmatch(r"s3://[a-z0-9.-]{3,63}(/.*)?", item["bucket"]):
-            self.cluster.say(f"{where}.bucket is {item['bucket']}; needed: s3://<bucket>/<prefix>")
+            self.cluster.refuse(f"{where}.bucket is {item['bucket']}; needed: s3://<bucket>/<prefix>")
         self.draft.ask(f"{where}.bucket", item["bucket"], *path, "DataRepositoryPath")
         self.draft.ask(f"{where}.directory", item["directory"], *path, "FileSystemPath")
         self.draft.derive(True, *path, "BatchImportMetaDataOnCreate")
         for key, policy in (("import", "AutoImportPolicy"), ("export", "AutoExportPolicy")):
             wrong = [event for event in item.get(key) or [] if event not in _EVENTS]
             if wrong:
-                self.cluster.say(f"{where}.{key} has {', '.join(wrong)}; needed: {', '.join(_EVENTS)}")
+                self.cluster.refuse(f"{where}.{key} has {', '.join(wrong)}; needed: {', '.join(_EVENTS)}")
             self.draft.ask(f"{where}.{key}", item.get(key), *path, policy)
 
     def _new_efs(self, settings: tuple[Any, ...]) -> None:
         throughput = self.item.get("throughput")
         if throughput is not None and not 1 <= throughput <= 1024:
-            self.say(f".throughput is {throughput}; needed: 1 to 1024 MiB/s")
+            self.refuse(f".throughput is {throughput}; needed: 1 to 1024 MiB/s")
         self.draft.ask(f"{self.where}.throughput", throughput, *settings, "ProvisionedThroughput")
         self.draft.ask(f"{self.where}.throughput", throughput and "provisioned", *settings, "ThroughputMode")
         self._encryption(settings)
@@ -164,18 +166,18 @@ class _Storage:
     def _new_ebs(self, settings: tuple[Any, ...]) -> None:
         size = self.item.get("size")
         if not size or not 1 <= size <= 16384:
-            self.say(f".size is {size or 'not set'}; needed: 1 to 16384 GiB")
+            self.refuse(f".size is {size or 'not set'}; needed: 1 to 16384 GiB")
         self.draft.ask(f"{self.where}.size", size, *settings, "Size")
         throughput = self.item.get("throughput")
         if throughput is not None and not 125 <= throughput <= 1000:
-            self.say(f".throughput is {throughput}; needed: 125 to 1000 MiB/s")
+            self.refuse(f".throughput is {throughput}; needed: 125 to 1000 MiB/s")
         self.draft.ask(f"{self.where}.throughput", throughput, *settings, "Throughput")
         self._encryption(settings)
 
     def _encryption(self, settings: tuple[Any, ...]) -> None:
         encrypted = self.item.get("encrypted")
         if self.item.get("kms_key") and encrypted is False:
-            self.say(" has kms_key, and encrypted is false; needed: true, or no kms_key")
+            self.refuse(" has kms_key, and encrypted is false; needed: true, or no kms_key")
         self.draft.ask(f"{self.where}.encrypted", encrypted, *settings, "Encrypted")
         self.draft.ask(f"{self.where}.kms_key", self.item.get("kms_key"), *settings, "KmsKeyId")
         self.draft.derive(True, *settings, "Encrypted")
@@ -187,9 +189,9 @@ def _places(cluster: Cluster) -> None:
     mounts = [(f"/{str(each.get('MountDir')).strip('/')}", str(each.get("Name"))) for each in entries]
     for (one, name), (other, second) in itertools.combinations(mounts, 2):
         if one == other:
-            cluster.say(f"{shared.PREFIX}storage: {name} and {second} are both at {one}; needed: one of them")
+            cluster.refuse(f"{shared.PREFIX}storage: {name} and {second} are both at {one}; needed: one of them")
         elif one.startswith(f"{other}/") or other.startswith(f"{one}/"):
-            cluster.say(
+            cluster.refuse(
                 f"{shared.PREFIX}storage: {one} and {other} lie within each other; needed: separate directories"
             )
     own = {SCRATCH}
@@ -200,7 +202,7 @@ def _places(cluster: Cluster) -> None:
         for local in sorted(own):
             if mount == local or mount.startswith(f"{local}/") or local.startswith(f"{mount}/"):
                 where = f"{shared.PREFIX}storage: {name} is at {mount}"
-                cluster.say(f"{where}, and the nodes' own disks at {local}; needed: separate directories")
+                cluster.refuse(f"{where}, and the nodes' own disks at {local}; needed: separate directories")
     _counts(cluster, entries)
 
 
@@ -209,9 +211,9 @@ def _counts(cluster: Cluster, entries: list[dict[str, Any]]) -> None:
         new = [each for each in entries if each.get("StorageType") == name and key not in (each.get(settings) or {})]
         most = _MOST_NEW.get(name, 0)
         if kind in _NEW and len(new) > most:
-            cluster.say(f"{shared.PREFIX}storage has {len(new)} new {kind}; needed: {most} at most")
+            cluster.refuse(f"{shared.PREFIX}storage has {len(new)} new {kind}; needed: {most} at most")
         if kind == "lustre" and new and _several_subnets(cluster):
-            cluster.say(
+            cluster.refuse(
                 f"{shared.PREFIX}storage has a new lustre, and a queue several subnets; needed: one subnet, or id"
             )
 
