@@ -3,8 +3,9 @@
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What ParallelCluster itself says of configurations: schema, validators, templates, and cfn-lint over these.
 
-`check.py [--parallelcluster VERSION] [--depth DEPTH] FILE...` prints one line for each finding, and ends with 1 if
-there is one. The account has what each file names: see estate.py.
+`check.py [--parallelcluster VERSION] [--depth DEPTH] FILE...` prints one line for each finding, or `nothing to say` for
+a file without findings, and ends with 1 if any file has one. ParallelCluster asks a simulated AWS account, which has
+what each file names (estate.py).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LOCKS = HERE.parents[2] / "requirements"
 
 
 def versions() -> list[str]:
-    """The ParallelClusters that have an environment, oldest first."""
+    """The versions of ParallelCluster that requirements/ has a lock file for, oldest first."""
     found = [
         re.search(r"^aws-parallelcluster==([\d.]+)", lock.read_text(), re.MULTILINE)
         for lock in LOCKS.glob("parallelcluster-*.txt")
@@ -50,8 +51,8 @@ def check(configs: Mapping[str, str], version: str, depth: str = DEPTHS[-1]) -> 
         found[name] = list(findings(answer, config))
         if not found[name] and "objects" in answer:
             templates.setdefault(config["Region"], {})[name] = answer["objects"]
-    for region, of in templates.items():
-        found.update(lint(of, region))
+    for region, of_region in templates.items():
+        found.update(lint(of_region, region))
     return found
 
 
@@ -73,35 +74,38 @@ def findings(answer: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[s
         yield answer["refused"]
     for warning in answer.get("warnings", []):
         validator = warning.partition(":")[0]
-        if validator not in ACCEPTED and not (validator == "EfaPlacementGroupValidator" and placed(config)):
+        if validator not in ACCEPTED and not (
+            validator == "EfaPlacementGroupValidator" and efa_without_group_is_reserved(config)
+        ):
             yield warning
 
 
-def placed(config: Mapping[str, Any]) -> bool:
-    """Whether all nodes with EFA and without a placement group are in a reservation.
+def efa_without_group_is_reserved(config: Mapping[str, Any]) -> bool:
+    """Whether all nodes with EFA and without a placement group are in a capacity reservation.
 
-    The reservation says then where they are. ParallelCluster warns of a placement group there, and of none as well.
+    The reservation decides where such nodes are. ParallelCluster warns of them whether they have a group or none.
     """
     for queue in config["Scheduling"]["SlurmQueues"]:
         for resource in queue["ComputeResources"]:
             places = [(each.get("Networking") or {}).get("PlacementGroup") for each in (resource, queue)]
             group = next((each for each in places if each), {})
-            apart = (resource.get("Efa") or {}).get("Enabled") and not group.get("Enabled")
-            if apart and not any(each.get("CapacityReservationTarget") for each in (resource, queue)):
+            without_group = (resource.get("Efa") or {}).get("Enabled") and not group.get("Enabled")
+            if without_group and not any(each.get("CapacityReservationTarget") for each in (resource, queue)):
                 return False
     return True
 
 
-def lint(of: Mapping[str, Mapping[str, str]], region: str) -> dict[str, list[str]]:
-    """What cfn-lint refuses in the templates of each configuration. It starts once, since it reads long.
+def lint(templates: Mapping[str, Mapping[str, str]], region: str) -> dict[str, list[str]]:
+    """What cfn-lint refuses in the templates of each configuration.
 
-    Its warnings are about how ParallelCluster writes the templates.
+    cfn-lint takes seconds to start, so it is started once for all. Its warnings are left out: they are about how
+    ParallelCluster writes templates, not about the configuration.
     """
     with tempfile.TemporaryDirectory() as folder:
-        places = {name: Path(folder) / str(number) for number, name in enumerate(of)}
+        places = {name: Path(folder) / str(number) for number, name in enumerate(templates)}
         for name, place in places.items():
             place.mkdir()
-            for key, text in of[name].items():
+            for key, text in templates[name].items():
                 if key == TEMPLATE or key.startswith("assets/"):
                     (place / Path(key).name).write_text(text)
         files = sorted(str(each) for each in Path(folder).glob("*/*"))
@@ -114,7 +118,7 @@ def lint(of: Mapping[str, Mapping[str, str]], region: str) -> dict[str, list[str
         }
     if done.returncode and not any(found.values()):
         why = done.stderr.strip() or f"cfn-lint ended with {done.returncode}: {done.stdout}"
-        return {name: [why] for name in of}
+        return {name: [why] for name in templates}
     return found
 
 

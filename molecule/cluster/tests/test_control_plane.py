@@ -55,7 +55,7 @@ EL = Cluster("el", "el-head", "el-cpu", "el-cpu-st-c5-1", "ec2-user")
 BOTH = pytest.mark.parametrize("cluster", [MAIN, EL], ids=lambda one: one.name)
 
 
-def replaced(cluster: Cluster, former: str, seconds: float = 420) -> str:
+def wait_until_replaced(cluster: Cluster, former: str, seconds: float = 420) -> str:
     """Wait until a node's instance is another one, and the node idle; return the instance's id."""
 
     def up() -> str:
@@ -70,17 +70,17 @@ def report(name: str) -> dict[str, Any]:
     return found
 
 
-def settled(name: str) -> dict[str, Any]:
+def report_after_boot(name: str) -> dict[str, Any]:
     """The report of a node, once the service that finishes its boot has ended."""
     unit = "systemctl show -p ActiveState --value pcluster-postboot"
     until(lambda: host(name).run(unit).stdout.strip() == "inactive", 240, f"{name}: its service")
     return report(name)
 
 
-@pytest.mark.parametrize(("daemon", "version"), [("head", "3.16.1"), ("el-head", "3.13.2")])
-def test_clustermgtd_is_parallelclusters(daemon: str, version: str) -> None:
-    """The daemon runs, unchanged from the package index, and has placed the static nodes."""
-    head = host(daemon)
+@pytest.mark.parametrize(("name", "version"), [("head", "3.16.1"), ("el-head", "3.13.2")])
+def test_clustermgtd_is_parallelclusters(name: str, version: str) -> None:
+    """ParallelCluster's package is installed, and its clustermgtd runs once and has looked within the last minute."""
+    head = host(name)
     found = head.check_output(
         "ls -d /opt/parallelcluster/pyenv/versions/*/envs/node_virtualenv/lib/python3*/site-packages/*"
     )
@@ -116,8 +116,7 @@ def test_each_node_of_a_job_keeps_an_instance_of_its_own() -> None:
         noted = re.findall(r"InstanceId=(\S+)", MAIN.slurm(f"scontrol show node {','.join(nodes)}"))
         assert len(set(noted)) == 3
         assert noted == [instance(name) for name in nodes]
-        # clustermgtd has looked several times since.
-        time.sleep(45)
+        time.sleep(45)  # clustermgtd looks several times
         assert noted == [instance(name) for name in nodes]
         assert MAIN.slurm(f"{shown}%T").strip() == "RUNNING"
     finally:
@@ -128,7 +127,7 @@ def test_each_node_of_a_job_keeps_an_instance_of_its_own() -> None:
 # With bundles. Each cluster is updated so that its static node boots with one.
 
 
-class Pulled:
+class BundledClusters:
     """Clusters whose static node boots with a bundle."""
 
     def __init__(self, publish: Callable[[str], dict[str, Any]], s3: Any, folder: Path) -> None:
@@ -136,29 +135,31 @@ class Pulled:
         self.bundles: dict[str, Bundle] = {}
         self.queues: dict[str, dict[str, Any]] = {}
         former = {one.name: STATE / f"clusters/{one.name}-overrides.yaml" for one in (MAIN, EL)}
-        self.left = {name for name, path in former.items() if path.exists() and yaml.safe_load(path.read_text())}
+        self.left_by_a_killed_run = {
+            name for name, path in former.items() if path.exists() and yaml.safe_load(path.read_text())
+        }
 
     def ready(self, cluster: Cluster) -> Bundle:
         """Have the cluster's queue boot with the bundle: the update drains its node, which is replaced."""
         if cluster.name not in self.bundles:
-            if cluster.name in self.left:  # by a run that was killed
+            if cluster.name in self.left_by_a_killed_run:
                 assert update(cluster.name, self.folder, {}).returncode == 0
             queue = self.queues[cluster.name] = queue_of(self.publish(cluster.name), cluster.queue)
             action = queue["CustomActions"]["OnNodeConfigured"]
             self.bundles[cluster.name] = Bundle.of(action)
             former = instance(cluster.node)
-            self.take(cluster, action)
-            replaced(cluster, former)
+            self.boot_with(cluster, action)
+            wait_until_replaced(cluster, former)
         return self.bundles[cluster.name]
 
-    def parts(self, cluster: Cluster, *actions: dict[str, Any]) -> dict[str, Any]:
+    def configuration_with(self, cluster: Cluster, *actions: dict[str, Any]) -> dict[str, Any]:
         """The part of the configuration by which the queue's nodes boot with these actions."""
         queue = {**self.queues[cluster.name], "CustomActions": {"OnNodeConfigured": {"Sequence": list(actions)}}}
         return {"Scheduling": {"SlurmQueues": [queue]}}
 
-    def take(self, cluster: Cluster, *actions: dict[str, Any]) -> None:
+    def boot_with(self, cluster: Cluster, *actions: dict[str, Any]) -> None:
         """Update the cluster so that its queue's nodes boot with these actions."""
-        done = update(cluster.name, self.folder, self.parts(cluster, *actions))
+        done = update(cluster.name, self.folder, self.configuration_with(cluster, *actions))
         assert done.stdout.endswith(f"{cluster.name}: UPDATE_COMPLETE\n"), done.stdout + done.stderr
 
     def reset(self) -> None:
@@ -166,35 +167,34 @@ class Pulled:
             if cluster.name in self.bundles:
                 former = instance(cluster.node)
                 assert update(cluster.name, self.folder, {}).returncode == 0
-                replaced(cluster, former)
+                wait_until_replaced(cluster, former)
 
 
 @pytest.fixture(scope="module")
 def pulled(
     publish: Callable[[str], dict[str, Any]], s3: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Pulled]:
-    found = Pulled(publish, s3, tmp_path_factory.mktemp("update"))
+) -> Iterator[BundledClusters]:
+    found = BundledClusters(publish, s3, tmp_path_factory.mktemp("update"))
     yield found
     found.reset()
 
 
 @pytest.mark.long
 @BOTH
-def test_a_static_node_comes_up_by_pull_and_stays(cluster: Cluster, pulled: Pulled) -> None:
+def test_a_static_node_comes_up_by_pull_and_stays(cluster: Cluster, pulled: BundledClusters) -> None:
     bundle = pulled.ready(cluster)
     now = instance(cluster.node)
-    found = settled(cluster.node)
+    found = report_after_boot(cluster.node)
     assert (found["outcome"], found["phase"]) == ("ok", "later"), found
     assert host(cluster.node).file("/opt/pcluster-postboot/current").linked_to.endswith(bundle.name)
     assert cluster.slurm(f"srun --partition={cluster.queue} hostname").strip() == cluster.node
-    # clustermgtd has looked several times since.
-    time.sleep(45)
+    time.sleep(45)  # clustermgtd looks several times
     assert (instance(cluster.node), cluster.state()) == (now, "idle")
 
 
 @pytest.mark.long
 @BOTH
-def test_a_drained_node_ends_its_job_and_is_replaced(cluster: Cluster, pulled: Pulled) -> None:
+def test_a_drained_node_ends_its_job_and_is_replaced(cluster: Cluster, pulled: BundledClusters) -> None:
     """An administrator drains the node: the job ends first, and the successor is configured."""
     pulled.ready(cluster)
     former = instance(cluster.node)
@@ -203,9 +203,9 @@ def test_a_drained_node_ends_its_job_and_is_replaced(cluster: Cluster, pulled: P
     cluster.slurm(f"scontrol update nodename={cluster.node} state=drain reason='a test of clustermgtd'")
     time.sleep(15)
     assert instance(cluster.node) == former
-    replaced(cluster, former)
+    wait_until_replaced(cluster, former)
     assert "JobState=COMPLETED" in cluster.slurm(f"scontrol show job {job}")
-    assert settled(cluster.node)["outcome"] == "ok"
+    assert report_after_boot(cluster.node)["outcome"] == "ok"
     # Prometheus follows: the node's name stands for the new address.
     address = instances()[cluster.node]["PrivateIpAddress"]
     url = "http://localhost:9090/api/v1/targets?state=active"
@@ -220,7 +220,7 @@ def test_a_drained_node_ends_its_job_and_is_replaced(cluster: Cluster, pulled: P
 
 @pytest.mark.long
 @BOTH
-def test_a_node_that_is_killed_in_its_boot_is_replaced(cluster: Cluster, pulled: Pulled) -> None:
+def test_a_node_that_is_killed_in_its_boot_is_replaced(cluster: Cluster, pulled: BundledClusters) -> None:
     pulled.ready(cluster)
     former = instance(cluster.node)
     cluster.slurm(f"scontrol update nodename={cluster.node} state=drain reason='a test of clustermgtd'")
@@ -228,19 +228,19 @@ def test_a_node_that_is_killed_in_its_boot_is_replaced(cluster: Cluster, pulled:
     begun = f"grep -qs 'site begins' {PULL_LOG}"
     until(lambda: host(cluster.node).run(begun).rc == 0, 240, "it configures itself")
     subprocess.run(["podman", "kill", f"postboot-{cluster.node}"], check=True, capture_output=True)
-    third = replaced(cluster, str(second))
+    third = wait_until_replaced(cluster, str(second))
     assert third != former
-    assert settled(cluster.node)["outcome"] == "ok"
+    assert report_after_boot(cluster.node)["outcome"] == "ok"
 
 
 @pytest.mark.long
 @BOTH
-def test_a_failing_exporter_costs_no_node(cluster: Cluster, pulled: Pulled, s3: Any) -> None:
+def test_a_failing_exporter_costs_no_node(cluster: Cluster, pulled: BundledClusters, s3: Any) -> None:
     wrong = {"node_exporter_sha256": {"x86_64": "0" * 64}}
     broken = republish(s3, pulled.ready(cluster), "97.0.0", wrong)
     former = instance(cluster.node)
-    pulled.take(cluster, broken.action())
-    now = replaced(cluster, former)
+    pulled.boot_with(cluster, broken.action())
+    now = wait_until_replaced(cluster, former)
     until(lambda: report(cluster.node)["phase"] == "later", 240, "the service has tried")
     found = {entry["name"]: entry["status"] for entry in report(cluster.node)["components"]}
     assert found["node_exporter"] == "failed", found
@@ -249,30 +249,33 @@ def test_a_failing_exporter_costs_no_node(cluster: Cluster, pulled: Pulled, s3: 
 
 @pytest.mark.long
 @BOTH
-def test_an_essential_that_fails_is_protected_mode_after_ten(cluster: Cluster, pulled: Pulled, s3: Any) -> None:
+def test_ten_boots_in_which_an_essential_component_fails_are_protected_mode(
+    cluster: Cluster, pulled: BundledClusters, s3: Any
+) -> None:
     """Each boot fails and each node is replaced; after ten the queue is taken out of use, as documented."""
     good = pulled.ready(cluster)
     broken = republish(s3, good, "96.0.0", {"enroot_version": "0.0.1"})
+    # (x1) ['cpu-st-c5-1']
     head, failures = host(cluster.head), f"Found the following bootstrap failure nodes: .x1. ..{cluster.node}"
     before = len(cluster.log(failures))
-    pulled.take(cluster, broken.action())
+    pulled.boot_with(cluster, broken.action())
     status = "get-compute-fleet-status.sh | jq -r .status"
     until(lambda: head.check_output(status).strip() == "PROTECTED", 1500, "protected mode")
     assert len(cluster.log(failures)) - before == 10
     assert "inact" in cluster.slurm(f"sinfo --noheader --partition={cluster.queue} --format=%a")
-    # pcluster update-compute-fleet --status START_REQUESTED
+    # The fleet is started again: what becomes of the START_REQUESTED of pcluster update-compute-fleet.
     table = boto3.resource("dynamodb", region_name="us-east-1").Table(f"parallelcluster-{cluster.name}")
-    pulled.take(cluster, good.action())
+    pulled.boot_with(cluster, good.action())
     now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     table.put_item(Item={"Id": "COMPUTE_FLEET", "Data": {"status": "RUNNING", "lastStatusUpdatedTime": now}})
     cluster.slurm(f"scontrol update partitionname={cluster.queue} state=up")
-    replaced(cluster, "")
+    wait_until_replaced(cluster, "")
 
 
 @pytest.mark.long
 @BOTH
 def test_a_boot_beyond_its_time_is_ended_and_a_longer_time_helps(
-    cluster: Cluster, pulled: Pulled, s3: Any, tmp_path: Path
+    cluster: Cluster, pulled: BundledClusters, s3: Any, tmp_path: Path
 ) -> None:
     """ComputeNodeBootstrapTimeout ends a boot that takes longer; with more of it the same boot comes up."""
     good = pulled.ready(cluster)
@@ -281,7 +284,7 @@ def test_a_boot_beyond_its_time_is_ended_and_a_longer_time_helps(
 
     def boots_within(timeout: int) -> None:
         timeouts = {"DevSettings": {"Timeouts": {"ComputeNodeBootstrapTimeout": timeout}}}
-        done = update(cluster.name, tmp_path, {**pulled.parts(cluster, slow, good.action()), **timeouts})
+        done = update(cluster.name, tmp_path, {**pulled.configuration_with(cluster, slow, good.action()), **timeouts})
         assert done.stdout.endswith("UPDATE_COMPLETE\n"), done.stdout + done.stderr
 
     failures = "Found the following bootstrap failure nodes"
@@ -290,21 +293,20 @@ def test_a_boot_beyond_its_time_is_ended_and_a_longer_time_helps(
     until(lambda: len(cluster.log(failures)) > before, 400, "a boot is ended")
     former = instance(cluster.node)
     boots_within(900)
-    replaced(cluster, former, 600)
-    assert settled(cluster.node)["outcome"] == "ok"
+    wait_until_replaced(cluster, former, 600)
+    assert report_after_boot(cluster.node)["outcome"] == "ok"
 
 
 # Updates
 
 
 @pytest.mark.long
-def test_an_update_whose_on_node_updated_fails_is_rolled_back(pulled: Pulled, s3: Any, tmp_path: Path) -> None:
+def test_an_update_whose_on_node_updated_fails_is_rolled_back(pulled: BundledClusters, s3: Any, tmp_path: Path) -> None:
     """The line that says why is in the head node's cfn-init.log, and the cluster has its former configuration."""
     good = pulled.ready(MAIN)
     broken = republish(s3, good, "95.0.0", {"enroot_version": "0.0.1"})
-    # Nothing else changes, so that no node is replaced.
     head = {"HeadNode": {"CustomActions": {"OnNodeUpdated": broken.action()}}}
-    done = update("main", tmp_path, {**pulled.parts(MAIN, good.action()), **head})
+    done = update("main", tmp_path, {**pulled.configuration_with(MAIN, good.action()), **head})
     assert done.returncode == 1, done.stdout + done.stderr
     assert "main: UPDATE_ROLLBACK_COMPLETE" in done.stdout
     log = host("head").check_output("cat /var/log/cfn-init.log")

@@ -17,7 +17,7 @@ import pytest
 from .bundles import SANDBOX, Bundle, republish
 from .conftest import host
 from .helpers import Create, ok
-from .test_control_plane import EL, settled
+from .test_control_plane import EL, report_after_boot
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +46,6 @@ def test_a_cluster_is_created_with_what_publish_prints(create: Create, printed: 
     assert done.stdout.endswith("el: CREATE_COMPLETE\n")
     subprocess.run([sys.executable, SANDBOX, "boot"], check=True, timeout=900)
     for name in ("el-head", "el-cpu-st-c5-1"):
-        found = settled(name)
+        found = report_after_boot(name)
         assert (found["outcome"], found["phase"]) == ("ok", "later"), found
     assert EL.slurm("srun --partition=el-cpu hostname").strip() == "el-cpu-st-c5-1"

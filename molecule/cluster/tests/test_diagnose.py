@@ -20,7 +20,7 @@ from testinfra.host import Host
 from .bundles import Bundle, republish
 from .conftest import host, instance, playbook
 from .helpers import On, Play, Run, failed, joined, ok, said, until, variables
-from .test_control_plane import MAIN, replaced
+from .test_control_plane import MAIN, wait_until_replaced
 from .test_pull import LOG, OPT, SPARE, TAKE_AWAY, act, fault, newer, points, report, serves, settle, spare
 
 # Fixtures of other files, which pytest finds by their names here.
@@ -330,7 +330,7 @@ def test_protected_mode_is_named(diagnose: Diagnose) -> None:
         now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         table.put_item(Item={"Id": "COMPUTE_FLEET", "Data": {"status": "RUNNING", "lastStatusUpdatedTime": now}})
         MAIN.slurm(f"scontrol update partitionname={MAIN.queue} state=up")
-        replaced(MAIN, former)
+        wait_until_replaced(MAIN, former)
         ok(playbook("--limit", MAIN.node))
     one = page.found["protected", "head"]
     assert one["what"] == f"the cluster is in protected mode: the boots of {MAIN.node} have failed"

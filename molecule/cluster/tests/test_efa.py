@@ -23,7 +23,7 @@ ASK = "/opt/amazon/efa/bin/fi_info -p efa -t FI_EP_RDM"
 TAGS = ("--tags", "efa", "--limit", NODE)
 UPGRADE = ("-e", "efa_upgrade=true")
 
-# Ends the module, the installer and its package manager, at a moment after the installer has begun.
+# Kills the Ansible module, the installer and its package manager, at a moment after the installer has begun.
 KILL = f"""until grep -q 'Installing EFA packages' {LOG}; do sleep 0.02; done; sleep %s
 kill -9 $(sed 's/pid //' /run/pcluster-postboot/packages.lock)
 for name in apt-get dpkg efa_installer.s; do pkill -9 -x $name; done; true"""
@@ -35,6 +35,7 @@ def older(gpu: Host, play: Play) -> Iterator[Host]:
     gpu.check_output(f"sed -i s/1.50.0/1.49.0/ {NOTE} && rm -f {RECORD} && apt-get remove -y libnccl-ofi && : > {LOG}")
     yield gpu
     gpu.check_output("rm -f /run/sandbox-efa-busy")
+    # A test that has not finished its upgrade: the node claims the older version again, for the role to install anew.
     if not gpu.file(RECORD).exists or json.loads(gpu.file(RECORD).content_string)["reboot"]:
         gpu.check_output(f"sed -i s/1.50.0/1.49.0/ {NOTE}")
     ok(play(*TAGS, *UPGRADE))
@@ -64,6 +65,7 @@ def test_nodes_without_a_device_have_none(on: On, nodes: Nodes) -> None:
 
 
 def test_heads_of_both_systems_have_what_programs_are_built_against(on: On, head: str) -> None:
+    """The sandbox's variables ask for EFA there, as ParallelCluster's AMIs have it; fi_info finds no device (61)."""
     assert on(head).file("/opt/amazon/efa/include/rdma/fabric.h").exists
     assert "libfabric.so.1 " in on(head).check_output("ldconfig -p")
     assert on(head).run(ASK).rc == 61
@@ -132,7 +134,7 @@ def test_a_killed_installer_is_finished_by_the_next_run(older: Host, play: Play,
 
 
 @pytest.mark.long
-def test_a_module_that_stays_loaded_is_reported(older: Host, play: Play) -> None:
+def test_a_kernel_module_that_stays_loaded_is_reported(older: Host, play: Play) -> None:
     older.check_output("touch /run/sandbox-efa-busy")
     done = ok(play(*TAGS, *UPGRADE))
     assert "32 EFA devices, reboot needed" in done.stdout

@@ -20,7 +20,7 @@ from .bundles import DIR, SANDBOX, STATE
 from .conftest import TOPOLOGY
 from .first_cluster import BUCKET, Newcomer, judge
 from .helpers import Create, Run, ok
-from .test_control_plane import EL, settled
+from .test_control_plane import EL, report_after_boot
 
 pytestmark = pytest.mark.long
 
@@ -85,7 +85,7 @@ def test_parallelcluster_takes_the_configuration(configuration: Path) -> None:
 def test_the_cluster_is_created_and_its_nodes_configure_themselves(cluster: Run, bundle: tuple[str, str]) -> None:
     assert cluster.stdout.endswith("el: CREATE_COMPLETE\n")
     for name in (EL.head, EL.node):
-        found = settled(name)
+        found = report_after_boot(name)
         assert (found["outcome"], found["phase"]) == ("ok", "later"), found
     written = (STATE / f"clusters/{EL.name}/artifacts/configs/cluster-config.yaml").read_text()
     assert bundle[0] in written

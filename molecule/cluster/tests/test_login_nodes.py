@@ -19,7 +19,7 @@ import yaml
 from .bundles import SANDBOX, Bundle, config, republish, update
 from .conftest import host
 from .helpers import Play, Run, ok
-from .test_control_plane import settled
+from .test_control_plane import report_after_boot
 
 Boot = Callable[..., Run]
 
@@ -86,7 +86,7 @@ def test_a_login_node_whose_time_is_up_comes_up_and_its_service_goes_on(boot: Bo
     assert READY in waited
     assert now in waited[waited.rindex(READY) :]
     login.check_output("iptables --delete OUTPUT --destination $(getent hosts mirror | cut -d ' ' -f 1) --jump DROP")
-    found = settled(now)
+    found = report_after_boot(now)
     assert (found["outcome"], member()) == ("ok", now), found
     assert login.service("docker").is_running
 

@@ -97,7 +97,7 @@ def test_nodes_that_are_well_say_so_and_what_they_cannot_see(on: On) -> None:
         assert set(state["skipped"]) <= {"clock", "pyxis", "slurmd"}, name
 
 
-def test_the_timer_looks_by_itself_and_may_do_little(on: On) -> None:
+def test_the_timer_runs_by_itself_and_its_service_is_confined(on: On) -> None:
     gpu = on(GPU)
     assert gpu.service(f"{UNIT}.timer").is_running
     assert gpu.service(f"{UNIT}.timer").is_enabled
@@ -131,7 +131,9 @@ def test_what_dcgm_says_of_memory(gpu_that_is_well: Host, field: str, value: int
         ("NVRM: Xid (PCI:0000:1c:00): 32, pid=7, name=python, Ch 00000010", "gpu_xid_32", "watch"),
     ],
 )
-def test_xids_of_each_class_are_found_by_the_timer(gpu_that_is_well: Host, text: str, finding: str, kind: str) -> None:
+def test_xids_are_found_by_the_timer_with_their_class(
+    gpu_that_is_well: Host, text: str, finding: str, kind: str
+) -> None:
     gpu = gpu_that_is_well
     log(gpu, text)
     read = lambda: found(json.loads(gpu.file(STATE).content_string))  # noqa: E731

@@ -123,13 +123,13 @@ def test_a_new_node_and_once_more(workstation: Workstation, on: On, connection: 
 @pytest.mark.long
 @pytest.mark.parametrize("end", ["terminated", "worker killed"])
 def test_a_session_that_dies_in_the_middle(workstation: Workstation, on: On, ssm: Any, end: str) -> None:
-    """At a random moment of a run that installs node_exporter anew: it says what became, and the next mends it."""
+    """At a random moment of a run that installs node_exporter: the run says how it ended, and the next one mends it."""
     node = on(NODE)
     node.check_output("systemctl disable --now node_exporter")
     node.check_output("rm /etc/systemd/system/node_exporter.service /usr/local/bin/node_exporter")
     wanted = [{"key": "Target", "value": instance(NODE)}, {"key": "Status", "value": "Connected"}]
     line, number = workstation.command("ssm", "site", *ONE), random.randint(1, 5)
-    print(f"session {number} ends")  # pytest shows it where the test fails
+    print(f"a session ends once {number} have begun")  # pytest shows it where the test fails
     begun = sessions()["started"]
     with subprocess.Popen(
         line, env=workstation.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -176,25 +176,25 @@ def test_a_node_whose_agent_goes_away(workstation: Workstation, on: On, ssm: Any
 
 
 @pytest.mark.long
-def test_ssm_user_has_another_number_than_on_the_node_that_made_its_home(workstation: Workstation, on: On) -> None:
+def test_ssm_user_has_another_uid_than_on_the_node_that_made_its_home(workstation: Workstation, on: On) -> None:
     ok(workstation.play("ssm", "site", "--limit", NODES[1], "--tags", "node_exporter"))
     head, again = on("el-head"), ("ssm", "site", "--limit", "el-head", "--tags", "node_exporter")
-    number = head.check_output("stat -c %u /home/ssm-user")  # /home is that of all nodes
-    without = f"pkill -u ssm-user; userdel ssm-user; rm -f {SUDOERS}"
-    head.run(without)
-    head.check_output(f"useradd -M --uid {number} other")
+    uid = head.check_output("stat -c %u /home/ssm-user")  # /home is that of all nodes
+    remove_user = f"pkill -u ssm-user; userdel ssm-user; rm -f {SUDOERS}"
+    head.run(remove_user)
+    head.check_output(f"useradd -M --uid {uid} other")
     try:
         assert "ssm-user cannot write to its home directory" in said(failed(workstation.play(*again)))
     finally:
-        head.run(f"{without}; userdel other")
+        head.run(f"{remove_user}; userdel other")
     # What docs/push.md says.
-    head.check_output(f"useradd --uid {number} ssm-user && echo 'ssm-user ALL=(ALL) NOPASSWD:ALL' > {SUDOERS}")
+    head.check_output(f"useradd --uid {uid} ssm-user && echo 'ssm-user ALL=(ALL) NOPASSWD:ALL' > {SUDOERS}")
     assert ", 0 failed" in last(ok(workstation.play(*again)))
 
 
 @pytest.mark.long
 def test_calls_that_are_throttled(workstation: Workstation) -> None:
-    """A few are asked again by boto3, and nobody learns of them. Where there is no end, a run ends, and says why."""
+    """boto3 repeats a few of them, and nobody learns of it. Where AWS throttles each call, the run says so and ends."""
     sessions(throttled=4)
     assert ", 0 failed" in last(ok(workstation.play("ssm", "site", *ONE)))
     sessions(throttled=10_000)
