@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The job of the stage health, which has a node for itself: a shell script that says what it has found.
 
-An ordinary user may run it. dcgmi asks the node's host engine over the loopback address, which asks nobody for a
-password, and the host engine starts the diagnostic outside of the job as its service account, and as root what needs
+An ordinary user may run it. dcgmi asks the node's host engine over the loopback address, where the engine asks for no
+password, and the engine starts the diagnostic outside of the job as its service account, and as root what needs
 root (NVIDIA/DCGM v4.6.0: config-files/systemd/nvidia-dcgm.service.in, modules/diag/DcgmDiagManager.cpp). Without a host
-engine dcgmi would start one of its own with the user's rights (dcgmi/Diag.cpp), so that one is looked for first.
+engine dcgmi would start one of its own with the user's rights (dcgmi/Diag.cpp), so the script first asks whether the
+engine answers.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ fi
 
 
 def script(efa: bool, diag: bool, level: int, minutes: int) -> str:
-    """Return the job's script."""
+    """Return the job's script, without the function say KIND TEXT, which Cluster.srun() puts before it."""
     text = _BEGIN + (_EFA if efa else "") + (_DIAG if diag else "")
     values = {"SECONDS": PING_SECONDS, "MOST_DEAD": MOST_DEAD, "LEVEL": level, "DIAG_SECONDS": 60 * minutes}
     for name, value in values.items():
