@@ -21,7 +21,7 @@ import yaml
 
 from .bundles import STATE, Bundle, queue_of, republish, update
 from .conftest import host, instance, instances
-from .helpers import until
+from .helpers import Play, ok, until
 
 SLURM = "/opt/slurm/bin"
 PULL_LOG = "/var/log/pcluster-postboot/pull.log"
@@ -134,10 +134,7 @@ class BundledClusters:
         self.publish, self.s3, self.folder = publish, s3, folder
         self.bundles: dict[str, Bundle] = {}
         self.queues: dict[str, dict[str, Any]] = {}
-        former = {one.name: STATE / f"clusters/{one.name}-overrides.yaml" for one in (MAIN, EL)}
-        self.left_by_a_killed_run = {
-            name for name, path in former.items() if path.exists() and yaml.safe_load(path.read_text())
-        }
+        self.left_by_a_killed_run = {one.name for one in (MAIN, EL) if updated(one)}
 
     def ready(self, cluster: Cluster) -> Bundle:
         """Have the cluster's queue boot with the bundle: the update drains its node, which is replaced."""
@@ -162,21 +159,29 @@ class BundledClusters:
         done = update(cluster.name, self.folder, self.configuration_with(cluster, *actions))
         assert done.stdout.endswith(f"{cluster.name}: UPDATE_COMPLETE\n"), done.stdout + done.stderr
 
-    def reset(self) -> None:
+    def reset(self, play: Play) -> None:
+        """Have nodes boot without a bundle again; what other tests find on them comes from a push then."""
         for cluster in (MAIN, EL):
             if cluster.name in self.bundles:
                 former = instance(cluster.node)
                 assert update(cluster.name, self.folder, {}).returncode == 0
                 wait_until_replaced(cluster, former)
+                ok(play("--limit", cluster.node))
+
+
+def updated(cluster: Cluster) -> dict[str, Any]:
+    """The parts that the last update has brought to the cluster's configuration; empty where there was none."""
+    path = STATE / f"clusters/{cluster.name}-overrides.yaml"
+    return (yaml.safe_load(path.read_text()) or {}) if path.exists() else {}
 
 
 @pytest.fixture(scope="module")
 def pulled(
-    publish: Callable[[str], dict[str, Any]], s3: Any, tmp_path_factory: pytest.TempPathFactory
+    publish: Callable[[str], dict[str, Any]], s3: Any, play: Play, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BundledClusters]:
     found = BundledClusters(publish, s3, tmp_path_factory.mktemp("update"))
     yield found
-    found.reset()
+    found.reset(play)
 
 
 @pytest.mark.long
@@ -303,10 +308,10 @@ def test_a_boot_beyond_its_time_is_ended_and_a_longer_time_helps(
 @pytest.mark.long
 def test_an_update_whose_on_node_updated_fails_is_rolled_back(pulled: BundledClusters, s3: Any, tmp_path: Path) -> None:
     """The line that says why is in the head node's cfn-init.log, and the cluster has its former configuration."""
-    good = pulled.ready(MAIN)
-    broken = republish(s3, good, "95.0.0", {"enroot_version": "0.0.1"})
+    broken = republish(s3, pulled.ready(MAIN), "95.0.0", {"enroot_version": "0.0.1"})
+    # Nothing else changes, so that no node is replaced.
     head = {"HeadNode": {"CustomActions": {"OnNodeUpdated": broken.action()}}}
-    done = update("main", tmp_path, {**pulled.configuration_with(MAIN, good.action()), **head})
+    done = update("main", tmp_path, {**updated(MAIN), **head})
     assert done.returncode == 1, done.stdout + done.stderr
     assert "main: UPDATE_ROLLBACK_COMPLETE" in done.stdout
     log = host("head").check_output("cat /var/log/cfn-init.log")
