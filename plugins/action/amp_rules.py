@@ -28,8 +28,8 @@ class ActionModule(OnController):
         workspace, region = args["workspace"], args["region"]
         if session.boto3 is None:
             # As on a node that configures itself: somebody else puts them there, and every report says so.
-            why = "because boto3 is not there; install boto3 where site runs"
-            return {"summary": f"the rules of {args['workspace']} were not written, {why}"}
+            todo = "run site --tags prometheus --limit pcluster_head from a workstation with boto3"
+            return {"summary": f"the rules of {args['workspace']} were not written, as boto3 is not there; {todo}"}
         try:
             rules = amp.merged(args["files"])
             client = session.client_maker(session.Credentials(), region)("amp", region)

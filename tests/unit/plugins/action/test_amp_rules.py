@@ -82,7 +82,7 @@ def test_without_boto3(client: Any, workspace: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(amp_rules.session, "boto3", None)
     result = run(workspace=workspace, files=FILES)
     assert (result["changed"], result.get("failed", False)) == (False, False)
-    assert "because boto3 is not there" in result["summary"]
+    assert "as boto3 is not there; run site --tags prometheus --limit pcluster_head from" in result["summary"]
 
 
 @pytest.mark.parametrize(
