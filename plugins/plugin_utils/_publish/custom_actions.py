@@ -199,9 +199,10 @@ def sections(release: Release, wanted: Wanted, config: Mapping[str, Any] | None 
     result["Scheduling"] = {"SlurmQueues": [parts.part(queue, (CONFIGURED,)) for queue in queues]}
     notes = parts.notes
     if parts.new:
+        rights = ", and without Iam of a pool whose Count is not 0" if pools else ""
         notes.append(
             f"{', '.join(parts.new)}: no bundle yet. To a cluster that exists already, add these parts without "
-            f"{CONFIGURED}; ParallelCluster would refuse the update"
+            f"{CONFIGURED}{rights}; ParallelCluster would refuse the update"
         )
     if parts.held:
         notes.append(

@@ -302,7 +302,10 @@ def test_beside_what_is_there() -> None:
 
 
 def test_a_cluster_that_exists_gets_no_first_script_by_an_update() -> None:
-    told = "no bundle yet. To a cluster that exists already, add these parts without OnNodeConfigured; "
+    told = (
+        "no bundle yet. To a cluster that exists already, add these parts without OnNodeConfigured, and without Iam of "
+        "a pool whose Count is not 0; "
+    )
     text = actions.render(NEW, PLAIN, CLUSTER)
     assert f"# HeadNode, login pool a, login pool b: {told}ParallelCluster would refuse the update\n" in text
     cluster = {**CLUSTER, **parsed(text)}
