@@ -32,6 +32,7 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._fleet import ro
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import terminal
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.on_controller import OnController
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.progress import duration
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.roles import options
 
 _ROOM = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SCRIPT = os.path.join(_ROOM, "roles", "fleet", "files", "fleet.sh")
@@ -90,20 +91,11 @@ class Stop:
 
 
 class ActionModule(OnController):
-    SPEC = {
-        "bundle": {"type": "str", "required": True},
-        "sha256": {"type": "str", "required": True},
-        "args": {"type": "raw", "default": []},
-        "concurrency": {"type": "str", "default": "10%"},
-        "max_errors": {"type": "str", "default": "0"},
-        "timeout": {"type": "int", "default": 3600},
-        "profile": {"type": "str", "default": ""},
-        "assume_role_arn": {"type": "str", "default": ""},
-        "report": {"type": "str", "default": ""},
-    }
+    SPEC = {"variables": {"type": "dict", "required": True}}
 
     def work(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """Roll the bundle out, or tell what would be sent."""
+        args = options("fleet", args["variables"])
         request = _request(args)
         nodes = _nodes(variables)
         session.need_boto3()

@@ -57,6 +57,15 @@ notes:
   - Made for this collection's own roles and playbooks. Its options and its results may change in any release.
 """
 
+    # A module whose options are the variables of a role.
+    VARIABLES = r"""
+options:
+  variables:
+    description: Variables of the role, as the lookup P(pcluster.postboot.variables#lookup) returns them.
+    type: dict
+    required: true
+"""
+
     # A module that asks Slurm's controller.
     SLURM = r"""
 options:

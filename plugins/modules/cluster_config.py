@@ -14,15 +14,14 @@ description:
   - Variables that are wrong, contradict each other, or ask for what the version of ParallelCluster lacks fail the task,
     all in one message with a line for each, and nothing is written.
 options:
-  variables:
-    description: Variables of the role, as the lookup P(pcluster.postboot.variables#lookup) returns them.
-    type: dict
-    required: true
   directory:
     description: Directory in which relative paths begin.
     type: path
     default: .
-extends_documentation_fragment: [pcluster.postboot.attributes, pcluster.postboot.attributes.internal]
+extends_documentation_fragment:
+  - pcluster.postboot.attributes
+  - pcluster.postboot.attributes.internal
+  - pcluster.postboot.attributes.variables
 """
 
 EXAMPLES = r"""

@@ -17,41 +17,6 @@ description:
     the node's report.
   - The head node of a cluster comes first. If it fails, its cluster's other nodes do not get the bundle. Check mode
     says what would be sent.
-options:
-  bundle:
-    description: Directory of the bundle in S3, as C(s3://bucket/prefix/bundle), or its archive.
-    type: str
-    required: true
-  sha256:
-    description: Hash of the bundle's archive.
-    type: str
-    required: true
-  args:
-    description: Further arguments of C(bootstrap.sh), as a list or as a shell's words.
-    type: raw
-    default: []
-  concurrency:
-    description: Number of nodes at the same time, or percentage of each cluster's other nodes, at least one.
-    type: str
-    default: 10%
-  max_errors:
-    description: Number or percentage of nodes that may fail before no other node gets the bundle. Unreachable nodes do
-      not count.
-    type: str
-    default: "0"
-  timeout:
-    description: Seconds for a node, from 300 to 28800.
-    type: int
-    default: 3600
-  assume_role_arn:
-    description: ARN of a role to assume.
-    type: str
-    default: ""
-  report:
-    description: File for the nodes' results. The default is C(fleet-<bundle>.json) in the working directory. The names
-      of nodes that do not run the bundle go into a file beside it that ends with C(.limit).
-    type: str
-    default: ""
 requirements:
   - boto3
   - session-manager-plugin, for nodes of SageMaker HyperPod
@@ -61,15 +26,13 @@ attributes:
 extends_documentation_fragment:
   - pcluster.postboot.attributes
   - pcluster.postboot.attributes.internal
-  - pcluster.postboot.attributes.profile
+  - pcluster.postboot.attributes.variables
 """
 
 EXAMPLES = r"""
 - name: Run the bundle on every node
   pcluster.postboot.fleet:
-    bundle: s3://my-bucket/postboot/1.4.2-3f9e2c51ab07
-    sha256: 3f9e2c51ab070d2ab5f1a1d9c0a0a2e5c0f7b1f2d3c4b5a69788796a5b4c3d2e
-    concurrency: 20%
+    variables: "{{ lookup('pcluster.postboot.variables', 'fleet') }}"
   run_once: true
 """
 

@@ -53,6 +53,13 @@ def typed(role: str, variables: Mapping[str, Any]) -> dict[str, Any]:
     return dict(result.validated_parameters)
 
 
+def options(role: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all variables of a role by their names without its own, typed; None is the specification's default."""
+    defaults = {name: option.get("default") for name, option in read_roles([role])[role].options.items()}
+    found = {**defaults, **typed(role, variables)}
+    return {name[len(role) + 1 :]: value for name, value in found.items()}
+
+
 def _described(role: str) -> components.Component:
     try:
         return components.component(ROLES / role)

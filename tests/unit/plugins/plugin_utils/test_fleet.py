@@ -895,7 +895,8 @@ class Action(fleet.ActionModule):
     def __init__(self, nodes: list[Node], check: bool = False, others: tuple[str, ...] = (), **args: Any) -> None:
         names = [f"pcluster_{name}" for name in ("instance_id", "region", "cluster", "node_type")]
         hosts = {node.name: dict(zip(names, node[1:])) for node in nodes} | {name: {} for name in others}
-        self._task = SimpleNamespace(args=args, check_mode=check, async_val=0, action="fleet")
+        given = {"variables": {f"fleet_{name}": value for name, value in args.items()}}
+        self._task = SimpleNamespace(args=given, check_mode=check, async_val=0, action="fleet")
         self._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None))
         self.variables = {"hostvars": hosts, "ansible_play_hosts_all": list(hosts)}
 

@@ -12,7 +12,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem im
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish import variables as publish_variables
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import variables as v
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.deprecations import Deprecation, Deprecations
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.roles import read_roles, typed
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.roles import options, read_roles, typed
 
 NODE = {
     "is_parallelcluster": True,
@@ -539,3 +539,5 @@ def test_strings_become_what_a_specification_has() -> None:
     assert typed("infrastructure", {"infrastructure_nat": "no", "other": 1}) == {"infrastructure_nat": False}
     with pytest.raises(Problem, match="perhaps"):
         typed("infrastructure", {"infrastructure_nat": "perhaps"})
+    found = options("status", {"status_timeout": "60", "status_interval": None})
+    assert (found["timeout"], found["interval"], found["wait"]) == (60, 15, True)
