@@ -24,6 +24,7 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._diagnose import
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._diagnose.model import GONE, SILENT, Node
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import terminal
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.on_controller import OnController
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.roles import options
 
 ENDING = ".tar.gz"
 _MOST_SILENT = 20  # nodes that do not answer, about which AWS is asked
@@ -34,21 +35,12 @@ display = Display()
 class ActionModule(OnController):
     SPEC = {
         "state": {"type": "str", "choices": ["begin", "end"], "required": True},
-        "archive": {"type": "str", "default": ""},
-        "nodes": {"type": "list", "elements": "str", "default": []},
-        "gone": {"type": "list", "elements": "str", "default": []},
-        "file_mb": {"type": "float", "default": 2.0},
-        "node_mb": {"type": "float", "default": 20.0},
-        "seconds": {"type": "float", "default": 240.0},
-        "mount_seconds": {"type": "float", "default": 6.0},
-        "hours": {"type": "float", "default": 48.0},
-        "aws": {"type": "bool", "default": True},
-        "profile": {"type": "str", "default": ""},
-        "assume_role_arn": {"type": "str", "default": ""},
+        "variables": {"type": "dict", "required": True},
         "begun": {"type": "dict", "default": {}},
     }
 
     def work(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        args = {**args, **options("diagnose", args["variables"])}
         hosts = [str(host) for host in variables.get("ansible_play_hosts_all") or []]
         hostvars = variables.get("hostvars") or {}
         if args["state"] == "begin":

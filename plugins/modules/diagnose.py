@@ -20,49 +20,6 @@ options:
     type: str
     choices: [begin, end]
     required: true
-  archive:
-    description: File to write, which ends with C(.tar.gz). The default is C(diagnose-<time>.tar.gz) in the working
-      directory.
-    type: str
-    default: ""
-  nodes:
-    description: Hosts to ask, by their names in the inventory or in Slurm. The default is all of the play.
-    type: list
-    elements: str
-    default: []
-  gone:
-    description: Nodes that are gone, by their names in Slurm or the ids of their instances.
-    type: list
-    elements: str
-    default: []
-  file_mb:
-    description: MB of each log of a node that is gone.
-    type: float
-    default: 2.0
-  node_mb:
-    description: MB of a node, for the page.
-    type: float
-    default: 20.0
-  seconds:
-    description: Seconds after which a node runs no further program.
-    type: float
-    default: 240.0
-  mount_seconds:
-    description: Seconds that a file system has to answer.
-    type: float
-    default: 6.0
-  hours:
-    description: Age in hours from which on a line of a log is no finding.
-    type: float
-    default: 48.0
-  aws:
-    description: Whether CloudWatch and EC2 are asked.
-    type: bool
-    default: true
-  assume_role_arn:
-    description: ARN of a role to assume.
-    type: str
-    default: ""
   begun:
     description: Result of the task with V(begin) in O(state).
     type: dict
@@ -78,21 +35,21 @@ attributes:
 extends_documentation_fragment:
   - pcluster.postboot.attributes
   - pcluster.postboot.attributes.internal
-  - pcluster.postboot.attributes.profile
+  - pcluster.postboot.attributes.variables
 """
 
 EXAMPLES = r"""
 - name: Check the options
   pcluster.postboot.diagnose:
     state: begin
-    gone: [gpu-st-p5-1]
+    variables: "{{ lookup('pcluster.postboot.variables', 'diagnose') }}"
   run_once: true
   register: begun
 
 - name: Write the archive
   pcluster.postboot.diagnose:
     state: end
-    gone: [gpu-st-p5-1]
+    variables: "{{ lookup('pcluster.postboot.variables', 'diagnose') }}"
     begun: "{{ begun }}"
   run_once: true
 """
