@@ -21,6 +21,7 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors impo
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import terminal
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.on_controller import OnController
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.reach import LOST, Reaching
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.roles import options
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._status import watch, words
 
 _NEEDED = ("pcluster_instance_id", "pcluster_region", "pcluster_cluster", "pcluster_node_type")
@@ -31,18 +32,14 @@ class ActionModule(Reaching, OnController):
     _requires_connection = True  # of the head node, for its module
     SPEC = {
         "state": {"type": "str", "choices": ["chosen", "watched", "shown"], "required": True},
-        "wait": {"type": "bool", "default": True},
-        "timeout": {"type": "int", "default": 3600},
-        "interval": {"type": "int", "default": 15},
-        "profile": {"type": "str", "default": ""},
-        "assume_role_arn": {"type": "str", "default": ""},
-        "file": {"type": "str", "default": ""},
+        "variables": {"type": "dict", "required": True},
     }
 
     def work(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         if args["state"] == "chosen":
             return _chosen(variables)
-        return self._watched(args, variables) if args["state"] == "watched" else _shown(args, variables)
+        given = options("status", args["variables"])
+        return self._watched(given, variables) if args["state"] == "watched" else _shown(given, variables)
 
     def _watched(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """Watch the cluster of this head node."""
@@ -127,8 +124,8 @@ def _shown(args: Mapping[str, Any], variables: Mapping[str, Any]) -> dict[str, A
     lines = [line for result in results for line in ["", *result["lines"]]]
     if lines and not terminal.quiet():
         display.display("\n".join(lines))
-    if args["file"]:
-        _keep(args["file"], {"clusters": [result["seen"] for result in results]})
+    if args["json"]:
+        _keep(args["json"], {"clusters": [result["seen"] for result in results]})
     bad = [f"{result['seen']['cluster']}: {result['complaint']}" for result in results if result["complaint"]]
     if bad:
         # Nothing beside: Ansible prints all of a result that failed.

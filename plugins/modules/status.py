@@ -23,36 +23,17 @@ options:
     type: str
     choices: [chosen, watched, shown]
     required: true
-  wait:
-    description: Whether to look again and again until all nodes are up.
-    type: bool
-    default: true
-  timeout:
-    description: Seconds after which the watch ends.
-    type: int
-    default: 3600
-  interval:
-    description: Seconds between two looks.
-    type: int
-    default: 15
-  assume_role_arn:
-    description: Role to assume; empty for none.
-    type: str
-    default: ""
-  file:
-    description: File that gets the last look at each cluster as JSON; empty for none.
-    type: str
-    default: ""
 extends_documentation_fragment:
   - pcluster.postboot.attributes.looks
   - pcluster.postboot.attributes.internal
-  - pcluster.postboot.attributes.profile
+  - pcluster.postboot.attributes.variables
 """
 
 EXAMPLES = r"""
 - name: Watch the cluster of each head node
   pcluster.postboot.status:
     state: watched
+    variables: "{{ lookup('pcluster.postboot.variables', 'status') }}"
   register: __status_watched
 """
 

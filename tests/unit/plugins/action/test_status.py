@@ -58,18 +58,18 @@ def test_one_cluster_that_is_not_well_fails_the_run_after_all_are_shown(tmp_path
     hosts = {"a": watched("a"), "b": watched("b", "failed: b1 (docker failed)"), "c": {}}
     given = {"ansible_play_hosts_all": list(hosts), "hostvars": hosts}
     file = tmp_path / "status.json"
-    result = status._shown({"file": str(file)}, given)
+    result = status._shown({"json": str(file)}, given)
     # Of a thousand nodes Ansible would print all that the result has beside the message.
     assert result == {"failed": True, "msg": "b: failed: b1 (docker failed)"}
     assert [one["cluster"] for one in json.loads(file.read_text())["clusters"]] == ["a", "b"]
     assert file.stat().st_mode & 0o777 == 0o600
     del hosts["b"], hosts["c"]
     given["ansible_play_hosts_all"] = ["a"]
-    result = status._shown({"file": ""}, given)
+    result = status._shown({"json": ""}, given)
     assert "failed" not in result
     assert [line for line in result["lines"] if line] == ["cluster a"]
 
 
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(Problem, match=r"^status_json: .*/none/x.json cannot be written: "):
-        status._shown({"file": str(tmp_path / "none/x.json")}, {"hostvars": {}})
+        status._shown({"json": str(tmp_path / "none/x.json")}, {"hostvars": {}})
