@@ -17,33 +17,26 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._infrastructure 
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._infrastructure.account import Account
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish import rights
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.on_controller import OnController
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.roles import typed
-
-_PREFIX = "infrastructure_"
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.roles import options
 
 
 class ActionModule(OnController):
     SPEC = {
-        "name": {"type": "str", "required": True},
         "template": {"type": "path", "required": True},
-        "options": {"type": "dict", "required": True},
-        "release": {"type": "list", "elements": "str", "default": []},
-        "region": {"type": "str", "default": ""},
-        "profile": {"type": "str", "default": ""},
+        "variables": {"type": "dict", "required": True},
     }
 
     def work(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
-        options = {f"{_PREFIX}{name}": value for name, value in args["options"].items()}
-        given = {name[len(_PREFIX) :]: value for name, value in typed("infrastructure", options).items()}
-        told = parameters.given(given)
+        given = options("infrastructure", args["variables"])
         with open(args["template"], encoding="utf-8") as stream:
             template = stream.read()
         names, defaults = cloudformation.parameters_of(template), cloudformation.defaults_of(template)
-        credentials = Credentials(profile=args["profile"])
-        asked = [args["region"]] if args["region"] else []
+        told = {key: value for key, value in parameters.given(given).items() if key in names}
+        credentials = Credentials(profile=given["profile"])
+        asked = [given["region"]] if given["region"] else []
         region = regions_of(credentials, asked, "infrastructure_region is not set")[0]
         account = Account(client_maker(credentials, region), region)
-        there = {key: value for key, value in account.stack(args["name"]).items() if key in names}
+        there = {key: value for key, value in account.stack(given["name"]).items() if key in names}
         settled = parameters.settled(told, defaults, there, rights.publishers(account.caller()))
         refusals = [
             *network.refusals(settled, told | there, account.zones(), parameters.logins(settled)),
@@ -56,7 +49,7 @@ class ActionModule(OnController):
             account.refuse_repository(storage.bucket_of(settled["LustreRepository"]))
         return {
             "parameters": settled,
-            "protect": parameters.protected(args["release"]),
+            "protect": parameters.protected(given["release"]),
             "region": region,
             "endpoints": parameters.endpoints(settled),
         }

@@ -14,29 +14,22 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.session imp
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._monitoring import parameters
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._monitoring.account import Account
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.on_controller import OnController
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.roles import typed
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.roles import options
 
-_PREFIX = "monitoring_"
 DEFAULT_TYPE = "t3.medium"
 
 
 class ActionModule(OnController):
-    SPEC = {
-        "name": {"type": "str", "required": True},
-        "options": {"type": "dict", "required": True},
-        "region": {"type": "str", "default": ""},
-        "profile": {"type": "str", "default": ""},
-    }
+    SPEC = {"variables": {"type": "dict", "required": True}}
 
     def work(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
-        options = {f"{_PREFIX}{name}": value for name, value in args["options"].items()}
-        given = {name[len(_PREFIX) :]: value for name, value in typed("monitoring", options).items()}
-        credentials = Credentials(profile=args["profile"])
-        asked = [args["region"]] if args["region"] else []
+        given = options("monitoring", args["variables"])
+        credentials = Credentials(profile=given["profile"])
+        asked = [given["region"]] if given["region"] else []
         region = regions_of(credentials, asked, "monitoring_region is not set")[0]
         account = Account(client_maker(credentials, region), region)
-        there = account.stack(args["name"])
-        settled = parameters.settled(args["name"], given, there)
+        there = account.stack(given["name"])
+        settled = parameters.settled(given["name"], given, there)
         wrong = list(parameters.refusals(settled, given))
         if not wrong:
             subnets = account.subnets(parameters.subnets_of(settled))

@@ -16,38 +16,21 @@ description:
   - The caller needs C(cloudformation:DescribeStacks), C(ec2:DescribeAvailabilityZones), and C(s3:ListBucket) on a
     bucket that is linked to FSx for Lustre.
 options:
-  name:
-    description: Name of the stack.
-    type: str
-    required: true
   template:
     description: File of the template, whose parameters have the defaults.
     type: path
     required: true
-  options:
-    description: The role's options, by their names without C(infrastructure_).
-    type: dict
-    required: true
-  release:
-    description: C(lustre), C(home) or C(bucket), which an update may replace or remove.
-    type: list
-    elements: str
-    default: []
 extends_documentation_fragment:
   - pcluster.postboot.attributes.looks
   - pcluster.postboot.attributes.internal
-  - pcluster.postboot.attributes.profile
-  - pcluster.postboot.attributes.region
+  - pcluster.postboot.attributes.variables
 """
 
 EXAMPLES = r"""
 - name: Work out the parameters of the stack
   pcluster.postboot.infrastructure_parameters:
-    name: pcluster
     template: infrastructure.template
-    options:
-      primary_az: us-east-2a
-      lustre_size: 4800
+    variables: "{{ lookup('pcluster.postboot.variables', 'infrastructure') }}"
   register: plan
 """
 

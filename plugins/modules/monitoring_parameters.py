@@ -15,29 +15,16 @@ description:
   - Fails with one line for each option that is missing, or that AWS would refuse.
   - The caller needs C(cloudformation:DescribeStacks) and C(ec2:DescribeSubnets), and for a new stack
     C(ec2:DescribeInstanceTypes) and C(ssm:GetParameter).
-options:
-  name:
-    description: Name of the stack.
-    type: str
-    required: true
-  options:
-    description: The role's options, by their names without C(monitoring_).
-    type: dict
-    required: true
 extends_documentation_fragment:
   - pcluster.postboot.attributes
   - pcluster.postboot.attributes.internal
-  - pcluster.postboot.attributes.profile
-  - pcluster.postboot.attributes.region
+  - pcluster.postboot.attributes.variables
 """
 
 EXAMPLES = r"""
 - name: Work out the parameters of the stack
   pcluster.postboot.monitoring_parameters:
-    name: pcluster-monitoring
-    options:
-      vpc: vpc-0123456789abcdef0
-      domain: monitoring.example.org
+    variables: "{{ lookup('pcluster.postboot.variables', 'monitoring') }}"
   register: plan
 """
 

@@ -119,13 +119,13 @@ def test_what_holds_data_is_retained(template: dict[str, Any]) -> None:
 
 
 def test_every_option_of_the_template_is_a_variable_of_the_role(template: dict[str, Any]) -> None:
-    options = yaml.safe_load((ROOT / "roles/infrastructure/vars/main.yml").read_text())["__infrastructure_options"]
-    names = {parameters.parameter(name) for name in options} - {"Endpoints", "LoginSshFrom"}
-    slots = {name for name in template["Parameters"] if name.startswith(("Endpoint", "LoginSshFrom"))}
-    assert names == set(template["Parameters"]) - slots
-    assert slots == set(parameters.given({"endpoints": [], "login_ssh_from": []}))
     specs = yaml.safe_load((ROOT / "roles/infrastructure/meta/argument_specs.yml").read_text())
     known = specs["argument_specs"]["main"]["options"]
+    slots = set(parameters.given({"endpoints": [], "login_ssh_from": []}))
+    names = set(template["Parameters"]) - slots
+    others = ("region", "profile", "endpoints", "login_ssh_from", "release", "tags", "vars_file", "poll", "parts")
+    assert slots < set(template["Parameters"])
+    assert {parameters.variable(name) for name in names} == set(known) - {f"infrastructure_{name}" for name in others}
     assert set(known["infrastructure_endpoints"]["choices"]) == set(parameters.ENDPOINTS)
     for name in names - {"Nat", "LustreEfa", "LustreExport"}:
         allowed = template["Parameters"][name].get("AllowedValues")
