@@ -53,7 +53,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._efa import devices
-from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import arguments, serve
 
 
 def work(module: AnsibleModule) -> dict[str, Any]:
@@ -63,16 +63,7 @@ def work(module: AnsibleModule) -> dict[str, Any]:
 
 
 def main() -> None:
-    serve(
-        {
-            "instance_type": {"type": "str", "default": ""},
-            "devices": {"type": "int", "default": 0},
-            "wait": {"type": "float", "default": 15},
-            "minimal": {"type": "bool", "default": False},
-            "pending": {"type": "str", "default": ""},
-        },
-        work,
-    )
+    serve(arguments(devices.Request), work)
 
 
 if __name__ == "__main__":

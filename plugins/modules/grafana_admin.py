@@ -73,24 +73,20 @@ actions:
 """
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._grafana.admin import Request, apply
-from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import by, serve
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import arguments, by, serve
 
 
 def main() -> None:
     """Run the module."""
     serve(
-        {
-            "path": {"type": "path", "default": "/var/lib/pcluster-postboot/grafana/admin-password"},
-            "group": {"type": "str", "default": "grafana"},
-            "password": {"type": "str", "default": "", "no_log": True},
+        arguments(
+            Request,
+            paths=("path",),
+            password={"no_log": True},
             # Names, and not the secret itself.
-            "password_file": {"type": "str", "default": "", "no_log": False},
-            "secret": {"type": "str", "default": "", "no_log": False},
-            "region": {"type": "str", "default": ""},
-            "url": {"type": "str", "default": ""},
-            "user": {"type": "str", "default": "admin"},
-            "datasource": {"type": "str", "default": ""},
-        },
+            password_file={"no_log": False},
+            secret={"no_log": False},
+        ),
         by(Request, apply),
     )
 

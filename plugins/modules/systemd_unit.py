@@ -262,30 +262,17 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import frozen, serve
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import arguments, frozen, serve
 from ansible_collections.pcluster.postboot.plugins.module_utils._systemd import unit
 
-UNIT: dict[str, Any] = {
-    "name": {"type": "str", "required": True},
-    "unit": {"type": "str"},
-    "dropins": {"type": "dict", "default": {}},
-    "companions": {"type": "dict", "default": {}},
-    "sysusers": {"type": "str"},
-    "tmpfiles": {"type": "str"},
-    "tmpfiles_late": {"type": "str"},
-    "state": {"type": "str", "choices": ["started", "stopped", "current", "present"], "default": "started"},
-    "enabled": {"type": "bool"},
-    "restart_on": {"type": "list", "elements": "path", "default": []},
-    "reload_on": {"type": "list", "elements": "path", "default": []},
-    "yield_to": {"type": "str"},
-    "busy": {"type": "list", "elements": "str", "default": []},
-    "verify": {"type": "bool", "default": True},
-    "wait_url": {"type": "str"},
-    "wait_seconds": {"type": "int", "default": 15},
-    "wait_log": {"type": "path"},
-    "wait_alive_url": {"type": "str"},
-    "directory": {"type": "path", "default": "/etc/systemd/system"},
-}
+UNIT = arguments(
+    unit.Request,
+    paths=("restart_on", "reload_on", "wait_log", "directory"),
+    dropins={"type": "dict", "default": {}},
+    companions={"type": "dict", "default": {}},
+    state={"choices": ["started", "stopped", "current", "present"]},
+    enabled={"type": "bool"},
+)
 
 
 def result_of(name: str, outcome: unit.Outcome) -> dict[str, Any]:

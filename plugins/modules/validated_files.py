@@ -135,7 +135,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _validated_files as validated
-from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import arguments, serve
 
 
 def work(module: AnsibleModule) -> dict[str, Any]:
@@ -163,26 +163,16 @@ def work(module: AnsibleModule) -> dict[str, Any]:
 def main() -> None:
     """Run the module."""
     serve(
-        {
-            "path": {"type": "path", "required": True},
-            "files": {
+        arguments(
+            validated.Request,
+            paths=("path",),
+            files={
                 "type": "list",
                 "elements": "dict",
-                "required": True,
-                "options": {
-                    "path": {"type": "str", "required": True},
-                    # Configuration holds passwords, and a module's arguments go to the journal.
-                    "content": {"type": "str", "required": True, "no_log": True},
-                    "mode": {"type": "str", "default": "0644"},
-                    "owner": {"type": "str", "default": "root"},
-                    "group": {"type": "str", "default": "root"},
-                    "source": {"type": "str", "default": ""},
-                    "force": {"type": "bool", "default": True},
-                },
+                # Configuration holds passwords, and a module's arguments go to the journal.
+                "options": arguments(validated.Wanted, content={"no_log": True}),
             },
-            "purge": {"type": "list", "elements": "str", "default": []},
-            "validate": {"type": "list", "elements": "str", "default": []},
-        },
+        ),
         work,
     )
 

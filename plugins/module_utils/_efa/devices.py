@@ -56,7 +56,7 @@ class Request(NamedTuple):
 
     instance_type: str = ""
     devices: int = 0
-    wait: float = 15
+    wait: float = 15.0
     minimal: bool = False
     pending: str = ""
 

@@ -39,7 +39,7 @@ TRIES = 5  # a data source's plugin is a process of its own, which starts after 
 class Request(NamedTuple):
     """The module's options."""
 
-    path: str
+    path: str = "/var/lib/pcluster-postboot/grafana/admin-password"
     password: str = ""
     password_file: str = ""
     secret: str = ""
