@@ -19,6 +19,26 @@ from ansible_collections.pcluster.postboot.tests.unit.plugins.lab import Run
 
 USER = pwd.getpwuid(65534).pw_name
 HOSTNAMES = Path(__file__).parents[1] / "fixtures/slurm/hostnames.py"
+# Runs the script of a job on each of its nodes, and keeps how the job was submitted. A file of a node's folder tells
+# what is wrong: "busy" has the words of the jobs for which there is no room, and is empty for all jobs.
+SRUN = """#!/bin/bash
+for word; do case $word in --nodelist=*) nodes=$(PYTHON -IS HOSTNAMES "${word#*=}") ;; esac; done
+printf '%s\\n' "$*" | head -n 1 >> ROOT/calls
+fail() { echo "srun: error: $*" >&2; exit 1; }
+for node in $nodes; do
+  [ -e ROOT/$node/busy ] || continue
+  case $* in *"$(cat ROOT/$node/busy)"*) fail 'Unable to allocate resources: Requested nodes are busy' ;; esac
+done
+for node in $nodes; do
+  [ ! -e ROOT/$node/lost ] || fail "Node failure on $node"
+  [ ! -e ROOT/$node/cancelled ] || {
+    echo "postboot-verify|$node|job|begun"
+    echo "slurmstepd: error: *** STEP 7.0 ON $node CANCELLED AT 2026-11-20T09:00:00 DUE TO TIME LIMIT ***" >&2
+    exit 143
+  }
+  SLURMD_NODENAME=$node sh -c "${!#}" || exit
+done
+"""
 
 
 class Cluster:
@@ -58,6 +78,16 @@ class Cluster:
     def node(self, name: str) -> None:
         """Make the files of a node."""
 
+    def efa_devices(self, folder: str, count: int) -> None:
+        """Make a node's EFA devices in its folder, and a network card of another kind."""
+        sysfs = self.root / folder / "sys"
+        drivers = {**{f"rdmap{index}s0": "efa" for index in range(count)}, "mlx5_0": "mlx5_core"}
+        for device, name in drivers.items():
+            driver, path = sysfs / "bus/pci/drivers" / name, sysfs / "class/infiniband" / device / "device"
+            driver.mkdir(parents=True, exist_ok=True)
+            path.mkdir(parents=True)
+            (path / "driver").symlink_to(driver)
+
     def run(self, check: bool = False, **options: Any) -> dict[str, Any]:
         """Return what verify says, and its report if it wrote one."""
         result = self._run_module(verify, {**self.options, **options}, check=check)
@@ -68,3 +98,10 @@ class Cluster:
     @property
     def calls(self) -> list[Any]:
         return lab.lines(self.root / "calls")
+
+
+def checks(result: dict[str, Any], name: str = "") -> list[tuple[str, str, str, str]]:
+    """Return subject, name, status and message of each check, or of those of one name."""
+    assert "report" in result, result.get("msg")
+    found = result["report"]["checks"]
+    return [(c["subject"], c["name"], c["status"], c["message"]) for c in found if name in ("", c["name"])]

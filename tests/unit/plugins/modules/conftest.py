@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.pcluster.postboot.tests.unit.plugins import slurm
 from ansible_collections.pcluster.postboot.tests.unit.plugins.signers import Signer, make
 
 
@@ -18,6 +19,12 @@ def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     told: list[str] = []
     monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: told.append(text))
     return told
+
+
+@pytest.fixture
+def run(cluster: slurm.Cluster) -> slurm.Run:
+    """Module verify, on the cluster of a test's file."""
+    return cluster.run
 
 
 @pytest.fixture(scope="session")

@@ -74,11 +74,6 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) ->
     return Cluster(tmp_path, monkeypatch, run_module)
 
 
-@pytest.fixture
-def run(cluster: Cluster) -> Run:
-    return cluster.run
-
-
 def results(result: dict[str, Any]) -> dict[tuple[str, str], str]:
     return {(check["subject"], check["name"]): check["status"] for check in result["report"]["checks"]}
 

@@ -17,24 +17,10 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._verify import c
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import health, health_jobs
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._verify.page import render
 from ansible_collections.pcluster.postboot.tests.unit.plugins import slurm
-from ansible_collections.pcluster.postboot.tests.unit.plugins.slurm import Run
+from ansible_collections.pcluster.postboot.tests.unit.plugins.slurm import Run, checks
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/dcgm"
 PINGPONG = Path(__file__).parents[4] / "molecule/cluster/standins/efa/fi_pingpong.py"
-# Runs the script of a job on its node, and keeps how the job was submitted and what its script is.
-SRUN = """#!/bin/bash
-for word; do case $word in --nodelist=*) node=${word#*=} ;; esac; done
-printf '%s\\n' "$*" | head -n 1 >> ROOT/calls
-fail() { echo "srun: error: $*" >&2; exit 1; }
-[ ! -e ROOT/$node/busy ] || fail 'Unable to allocate resources: Requested nodes are busy'
-[ ! -e ROOT/$node/lost ] || fail "Node failure on $node"
-[ ! -e ROOT/$node/cancelled ] || {
-  echo "postboot-verify|$node|job|begun"
-  echo "slurmstepd: error: *** STEP 7.0 ON $node CANCELLED AT 2026-11-20T09:00:00 DUE TO TIME LIMIT ***" >&2
-  exit 143
-}
-SLURMD_NODENAME=$node exec sh -c "${!#}"
-"""
 DCGMI = """#!/bin/sh
 node=ROOT/$SLURMD_NODENAME
 echo "$*" >> $node/asked
@@ -58,7 +44,7 @@ class Cluster(slurm.Cluster):
         super().__init__(root, *more, stages=["health"])
         self.states.mkdir(parents=True)
         self.options["health"] = {"checks": ["node_health", "gpu_diag", "efa_loopback"]}
-        self.program("slurm/bin/srun", SRUN)
+        self.program("slurm/bin/srun", slurm.SRUN)
         self.program("slurm/bin/scancel", "#!/bin/sh\n")
         self.program("slurm/bin/dcgmi", DCGMI)
         self.nodes("n1", "n2")
@@ -71,9 +57,7 @@ class Cluster(slurm.Cluster):
             return
         (self.root / name).mkdir()
         self.diag(name, "r2-passed", 0)
-        for index in range(2):
-            self.device(name, f"rdmap{index}s0")
-        self.device(name, "mlx5_0", "mlx5_core")
+        self.efa_devices(name, 2)
         text = PINGPONG.read_text().replace("/sys/class/infiniband", f"{self.root}/{name}/sys/class/infiniband")
         # Else libfabric would send through shared memory.
         real = 'assert os.environ["FI_EFA_ENABLE_SHM_TRANSFER"] == "0"'
@@ -82,12 +66,6 @@ class Cluster(slurm.Cluster):
             f"{name}/opt/amazon/efa/bin/fi_pingpong", text.replace("/run/sandbox-efa-dead", f"ROOT/{name}/dead")
         )
         self.state(name)
-
-    def device(self, name: str, device: str, driver: str = "efa") -> None:
-        path = self.root / name / f"sys/class/infiniband/{device}/device"
-        path.mkdir(parents=True)
-        (self.root / "drivers" / driver).mkdir(parents=True, exist_ok=True)
-        (path / "driver").symlink_to(self.root / "drivers" / driver)
 
     def diag(self, name: str, fixture: str, code: int) -> None:
         text = (FIXTURES / f"{fixture}.json").read_text()
@@ -121,17 +99,6 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) ->
     monkeypatch.setattr(health_jobs, "_EFA", efa)
     monkeypatch.setattr(health_jobs, "PING_SECONDS", 5)
     return Cluster(tmp_path, monkeypatch, run_module)
-
-
-@pytest.fixture
-def run(cluster: Cluster) -> Run:
-    return cluster.run
-
-
-def checks(result: dict[str, Any], name: str = "") -> list[tuple[str, str, str, str]]:
-    assert "report" in result, result.get("msg")
-    found = result["report"]["checks"]
-    return [(c["subject"], c["name"], c["status"], c["message"]) for c in found if name in ("", c["name"])]
 
 
 def findings(result: dict[str, Any]) -> list[tuple[str, str, str, str]]:

@@ -212,15 +212,7 @@ class Cluster(slurm.Cluster):
         if not folder.exists():
             folder.mkdir(parents=True)
             (folder / "fsx").symlink_to(self.fsx)
-            self.devices(name, self.efa)
-
-    def devices(self, name: str, count: int) -> None:
-        folder = self.root / "nodes" / name / "sys/class/infiniband"
-        for index in range(count):
-            (folder / f"rdmap{index}s0/device").mkdir(parents=True)
-            (folder / f"rdmap{index}s0/device/driver").symlink_to("/sys/bus/pci/drivers/efa")
-        (folder / "mlx5_0/device").mkdir(parents=True)
-        (folder / "mlx5_0/device/driver").symlink_to("/sys/bus/pci/drivers/mlx5_core")
+            self.efa_devices(f"nodes/{name}", self.efa)
 
     @property
     def calls(self) -> list[dict[str, Any]]:

@@ -13,22 +13,9 @@ import pytest
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import neuron
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._verify.page import render
 from ansible_collections.pcluster.postboot.tests.unit.plugins import slurm
-from ansible_collections.pcluster.postboot.tests.unit.plugins.slurm import Run
+from ansible_collections.pcluster.postboot.tests.unit.plugins.slurm import Run, checks
 
 STANDINS = Path(__file__).parents[4] / "molecule/cluster/standins/neuron"
-# Runs the script of a job on each of its nodes, and keeps how the job was submitted.
-SRUN = """#!/bin/bash
-for word; do case $word in --nodelist=*) nodes=$(PYTHON -IS HOSTNAMES "${word#*=}") ;; esac; done
-printf '%s\\n' "$*" | head -n 1 >> ROOT/calls
-fail() { echo "srun: error: $*" >&2; exit 1; }
-for node in $nodes; do
-  case $* in *nccom-test*) ;; *) continue ;; esac
-  [ ! -e ROOT/$node/busy ] || fail 'Unable to allocate resources: Requested nodes are busy'
-done
-for node in $nodes; do
-  SLURMD_NODENAME=$node sh -c "${!#}" || exit
-done
-"""
 ALL_REDUCE, ALIKE = "all_reduce on one node", "alike on one node"
 UNKNOWN = "nobody has published what to expect, so it is not judged"
 SEVERAL = "nccom-test is not started on several nodes at once: docs/trainium.md has a job that does"
@@ -39,7 +26,7 @@ class Cluster(slurm.Cluster):
 
     def __init__(self, root: Path, *more: Any) -> None:
         super().__init__(root, *more, stages=["neuron"])
-        self.program("slurm/bin/srun", SRUN)
+        self.program("slurm/bin/srun", slurm.SRUN)
         self.nodes("n1", "n2")
 
     def nodes(self, *lines: str, feature: str = "dynamic,trn1.32xlarge,trn1,efa", cpus: int = 128) -> None:
@@ -81,16 +68,6 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) ->
         assert neuron.TOOLS in text
         monkeypatch.setattr(neuron, script, text.replace(neuron.TOOLS, f"{tmp_path}/$SLURMD_NODENAME/tools"))
     return Cluster(tmp_path, monkeypatch, run_module)
-
-
-@pytest.fixture
-def run(cluster: Cluster) -> Run:
-    return cluster.run
-
-
-def checks(result: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    assert "report" in result, result.get("msg")
-    return [(c["subject"], c["name"], c["status"], c["message"]) for c in result["report"]["checks"]]
 
 
 def test_healthy_nodes(cluster: Cluster, run: Run) -> None:
@@ -225,7 +202,7 @@ def test_the_slow_one_of_nodes_that_nobody_can_judge(cluster: Cluster, run: Run)
 
 
 def test_a_busy_node_is_not_measured(cluster: Cluster, run: Run) -> None:
-    (cluster.root / "n2/busy").touch()
+    (cluster.root / "n2/busy").write_text("nccom-test")
     assert ("trn", ALL_REDUCE, "skipped", "no room within 120 s on n2") in checks(run())
 
 

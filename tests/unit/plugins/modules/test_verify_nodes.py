@@ -17,22 +17,9 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._verify import n
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import components
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._verify.page import render
 from ansible_collections.pcluster.postboot.tests.unit.plugins import slurm
-from ansible_collections.pcluster.postboot.tests.unit.plugins.slurm import Run
+from ansible_collections.pcluster.postboot.tests.unit.plugins.slurm import Run, checks
 
 P4D = "p4d.24xlarge"
-# Runs the script of a job on each of its nodes.
-SRUN = """#!/bin/bash
-for word; do case $word in --nodelist=*) nodes=$(PYTHON -IS HOSTNAMES "${word#*=}") ;; esac; done
-printf '%s\\n' "$*" | head -n 1 >> ROOT/calls
-fail() { echo "srun: error: $*" >&2; exit 1; }
-for node in $nodes; do
-  [ ! -e ROOT/$node/busy ] || fail 'Unable to allocate resources: Requested nodes are busy'
-done
-for node in $nodes; do
-  [ ! -e ROOT/$node/broken ] || fail "Node failure on $node"
-  SLURMD_NODENAME=$node sh -c "${!#}" || exit
-done
-"""
 SYSTEMCTL = """#!/bin/sh
 for unit; do :; done
 unit=ROOT/${SLURMD_NODENAME:-head}/enabled/$unit
@@ -51,7 +38,7 @@ grep -qxF -- "$url" ROOT/${SLURMD_NODENAME:-head}/answers
 class Cluster(slurm.Cluster):
     def __init__(self, root: Path, *more: Any) -> None:
         super().__init__(root, *more, stages=["nodes"], exporters=components.exporters(components.read()))
-        self.program("slurm/bin/srun", SRUN)
+        self.program("slurm/bin/srun", slurm.SRUN)
         for folder in ("bin", "slurm/bin"):  # the head node's own script, and those of jobs
             self.program(f"{folder}/systemctl", SYSTEMCTL)
             self.program(f"{folder}/curl", CURL)
@@ -76,13 +63,7 @@ class Cluster(slurm.Cluster):
 
     def efa(self, name: str, devices: int, domains: int) -> None:
         """The kernel's devices, and those that fi_info shows: for two fabrics, and indented."""
-        for index in range(devices):
-            path = self.root / name / f"sys/class/infiniband/rdmap{index}s0/device"
-            path.mkdir(parents=True)
-            (path / "driver").symlink_to("../../../../bus/pci/drivers/efa")
-        path = self.root / name / "sys/class/infiniband/mlx5_0/device"
-        path.mkdir(parents=True)
-        (path / "driver").symlink_to("../../../../bus/pci/drivers/mlx5_core")
+        self.efa_devices(name, devices)
         lines = [f"    domain: rdmap{index}s0-rdm" for index in range(domains)] * 2
         text = "\n".join(["provider: efa", "    fabric: efa-direct", *lines, ""])
         self.program(f"{name}/opt/amazon/efa/bin/fi_info", f"#!/bin/sh\nprintf %s {shlex.quote(text)}\n")
@@ -97,17 +78,6 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Run) ->
         probe = probe.replace(path, own + there)
     monkeypatch.setattr(verify_nodes, "PROBE", probe)
     return Cluster(tmp_path, monkeypatch, run_module)
-
-
-@pytest.fixture
-def run(cluster: Cluster) -> Run:
-    return cluster.run
-
-
-def checks(result: dict[str, Any], name: str = "") -> list[tuple[str, str, str, str]]:
-    assert "report" in result, result.get("msg")
-    found = result["report"]["checks"]
-    return [(c["subject"], c["name"], c["status"], c["message"]) for c in found if name in ("", c["name"])]
 
 
 def test_all_is_well(cluster: Cluster, run: Run) -> None:
@@ -258,7 +228,7 @@ def test_devices_without_efas_software(cluster: Cluster, run: Run) -> None:
 
 
 def test_a_node_that_does_not_answer(cluster: Cluster, run: Run) -> None:
-    (cluster.root / "n2/broken").touch()
+    (cluster.root / "n2/lost").touch()
     assert run()["complaints"] == ["q: job (nodes): srun ended with 1: Node failure on n2"]
 
 
