@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.pcluster.postboot.tests import installed
+from ansible_collections.pcluster.postboot.tests.unit.playbooks.stacks import template
 
 from .test_iam import BOTO3, DOCUMENTS, actions, listed, methods, needed, operations
 
@@ -94,13 +95,6 @@ BESIDE = {
 WITHOUT_HANDLERS = {"AWS::FSx::FileSystem"}
 
 
-def template(stack: str) -> dict[str, Any]:
-    from cfnlint.decode.cfn_yaml import loads
-
-    found: dict[str, Any] = loads((ROOT / f"roles/{stack}/files/{stack}.template").read_text())["Resources"]
-    return found
-
-
 def handlers(kind: str) -> dict[str, dict[str, Any]]:
     """The handlers of a resource, which cfn-lint's own reader of schemas leaves out."""
     data = installed.package("cfnlint") / "data/schemas"
@@ -114,7 +108,7 @@ def handlers(kind: str) -> dict[str, dict[str, Any]]:
 def wanted(stack: str) -> set[str]:
     """The permissions of all handlers, but of those that delete what stays."""
     found = set()
-    for resource in template(stack).values():
+    for resource in template(stack)["Resources"].values():
         known = handlers(resource["Type"])
         assert bool(known) == (resource["Type"] not in WITHOUT_HANDLERS), resource["Type"]
         for name, handler in known.items():
@@ -183,7 +177,7 @@ def test_a_document_fits_into_a_managed_policy(document: Path) -> None:
     ],
 )
 def test_a_stack_grants_what_the_document_says(stack: str, resource: str, document: str) -> None:
-    properties = template(stack)[resource]["Properties"]
+    properties = template(stack)["Resources"][resource]["Properties"]
     policies = (
         [properties["PolicyDocument"]]
         if "PolicyDocument" in properties

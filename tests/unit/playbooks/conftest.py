@@ -4,16 +4,18 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
-import yaml
 
 from ansible_collections.pcluster.postboot.tests.programs import load
+from ansible_collections.pcluster.postboot.tests.unit.playbooks import stacks
 from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
 
 
@@ -42,20 +44,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def deploy(aws: str, ansible: Callable[..., Any], folder: Path) -> Callable[..., list[str]]:
-    """deploy(playbook, common, [{variables}, …]) runs a playbook once for each, in one start of Ansible.
-
-    Returns what each run has said.
-    """
+    """deploy(playbook, common, ({variables}, …)) runs a playbook once for each, with this account; see stacks.run."""
     assert aws
+    return functools.partial(stacks.run, ansible, folder)
 
-    def run(
-        playbook: str, common: dict[str, Any], runs: tuple[dict[str, Any], ...], check: bool = False, code: int = 0
-    ) -> list[str]:
-        plays = [{"import_playbook": f"pcluster.postboot.{playbook}", "vars": {**common, **more}} for more in runs]
-        (folder / "play.yml").write_text(yaml.safe_dump(plays))
-        options = ("--check", "--diff") if check else ()
-        done = ansible("playbook", "-i", "localhost,", "play.yml", *options, cwd=folder)
-        assert done.returncode == code, done.stdout + done.stderr
-        return (done.stdout + done.stderr).split("\nPLAY [")[1:]
 
-    return run
+@pytest.fixture(scope="module")
+def client(aws: str) -> Callable[..., Any]:
+    """client("s3") asks the AWS on loopback, as the one that deploys unless it is given credentials of others."""
+    return functools.partial(boto3.client, region_name="us-east-2", endpoint_url=aws)

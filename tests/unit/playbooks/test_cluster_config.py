@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.pcluster.postboot.tests.unit.playbooks.stacks import Play, changed, run
 from ansible_collections.pcluster.postboot.tests.unit.plugins import cluster_config_sample as sample
 
 VARIABLES: dict[str, Any] = {
@@ -24,7 +25,6 @@ VARIABLES: dict[str, Any] = {
     "cluster_config_queues": [{"name": "gpu", "instance_type": "p5.48xlarge", "count": "2", "efa": True}],
 }
 BASE = "Region: eu-west-1  # mine\nImage: {Os: alinux2023}\n"
-Play = Callable[..., list[str]]
 
 
 @pytest.fixture
@@ -33,21 +33,7 @@ def play(ansible: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.Monkey
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
 
-    def run(*runs: dict[str, Any], check: bool = False, code: int = 0) -> list[str]:
-        plays = [
-            {"import_playbook": "pcluster.postboot.cluster_config", "vars": {**VARIABLES, **more}} for more in runs
-        ]
-        (tmp_path / "play.yml").write_text(yaml.safe_dump(plays))
-        options = ("--check", "--diff") if check else ()
-        done = ansible("playbook", "-i", "localhost,", "play.yml", *options, cwd=tmp_path)
-        assert done.returncode == code, done.stdout + done.stderr
-        return (done.stdout + done.stderr).split("\nPLAY [")[1:]
-
-    return run
-
-
-def changed(said: str) -> bool:
-    return "\nchanged: " in said
+    return lambda *runs, **how: run(ansible, tmp_path, "cluster_config", VARIABLES, runs, **how)
 
 
 def test_a_check_shows_the_file_and_writes_nothing(play: Play, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 import yaml
 from botocore.exceptions import ClientError
@@ -20,6 +19,8 @@ from botocore.exceptions import ClientError
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._infrastructure import parameters
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish import rights
 from ansible_collections.pcluster.postboot.tests.programs import load
+from ansible_collections.pcluster.postboot.tests.unit.playbooks import stacks
+from ansible_collections.pcluster.postboot.tests.unit.playbooks.stacks import Play, changed, stack
 
 ROOT = Path(__file__).resolve().parents[3]
 TEMPLATE = ROOT / "roles/infrastructure/files/infrastructure.template"
@@ -46,8 +47,6 @@ WHOLE = {
 
 WITHOUT_HOME = {"infrastructure_home_size": 0}
 
-Play = Callable[..., list[str]]
-
 
 @pytest.fixture(scope="module")
 def play(deploy: Callable[..., list[str]]) -> Play:
@@ -57,49 +56,19 @@ def play(deploy: Callable[..., list[str]]) -> Play:
 
 
 @pytest.fixture(scope="module")
-def client(aws: str) -> Callable[..., Any]:
-    """client("s3") asks the AWS on loopback, as the one that publishes unless it is given credentials of others."""
-
-    def make(service: str, **credentials: Any) -> Any:
-        return boto3.client(service, endpoint_url=aws, region_name=REGION, **credentials)
-
-    return make
-
-
-@pytest.fixture(scope="module")
 def deployed(play: Play, client: Callable[..., Any]) -> list[str]:
     """What a run with everything says, one that leaves out its options, and one that would lose /home."""
     client("s3").create_bucket(Bucket="my-data", CreateBucketConfiguration={"LocationConstraint": REGION})
     return play(WHOLE, {}, WITHOUT_HOME, code=2)
 
 
-def changed(said: str) -> bool:
-    return "\nchanged: " in said
-
-
-def stack(client: Callable[..., Any]) -> dict[str, Any]:
-    found: dict[str, Any] = client("cloudformation").describe_stacks(StackName=NAME)["Stacks"][0]
-    return found
-
-
 def outputs(client: Callable[..., Any]) -> dict[str, str]:
-    return {one["OutputKey"]: one["OutputValue"] for one in stack(client)["Outputs"]}
+    return {one["OutputKey"]: one["OutputValue"] for one in stack(client, NAME)["Outputs"]}
 
 
 @pytest.fixture(scope="module")
 def template() -> dict[str, Any]:
-    """The template, with the short forms of CloudFormation's functions as {function: argument}."""
-
-    class Loader(yaml.SafeLoader):
-        pass
-
-    def plain(loader: Any, suffix: str, node: Any) -> dict[str, Any]:
-        read = {"scalar": loader.construct_scalar, "sequence": loader.construct_sequence}[node.id]
-        return {suffix: read(node, deep=True) if node.id == "sequence" else read(node)}
-
-    Loader.add_multi_constructor("!", plain)
-    found: dict[str, Any] = yaml.load(TEMPLATE.read_text(), Loader)  # a SafeLoader, in all but name
-    return found
+    return stacks.template("infrastructure")
 
 
 # The template
@@ -166,8 +135,8 @@ def test_the_stack_has_every_resource_of_the_template(
 
 def test_the_second_run_changes_nothing_whatever_it_leaves_out(deployed: list[str], client: Callable[..., Any]) -> None:
     assert not changed(deployed[1])
-    assert stack(client)["Tags"] == [{"Key": "team", "Value": "ml"}]
-    assert {"ParameterKey": "LustreSize", "ParameterValue": "4800"} in stack(client)["Parameters"]
+    assert stack(client, NAME)["Tags"] == [{"Key": "team", "Value": "ml"}]
+    assert {"ParameterKey": "LustreSize", "ParameterValue": "4800"} in stack(client, NAME)["Parameters"]
 
 
 def test_the_variables_of_the_other_playbooks_are_written(
@@ -406,7 +375,7 @@ def test_what_cannot_be_is_refused_in_one_line_before_anything(
     play: Play, client: Callable[..., Any], given: dict[str, Any], line: str
 ) -> None:
     if "s3://elsewhere/x" in given.values():
-        boto3.client("s3", region_name="eu-west-1").create_bucket(
+        client("s3", region_name="eu-west-1").create_bucket(
             Bucket="elsewhere", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"}
         )
     (said,) = play({**NEW, "infrastructure_name": "other", **given}, code=2)

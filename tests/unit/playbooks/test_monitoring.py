@@ -15,11 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 import yaml
 
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._monitoring import account, parameters
+from ansible_collections.pcluster.postboot.tests.unit.playbooks import stacks
+from ansible_collections.pcluster.postboot.tests.unit.playbooks.stacks import Play, changed
 
 ROOT = Path(__file__).resolve().parents[3]
 TEMPLATE = ROOT / "roles/monitoring/files/monitoring.template"
@@ -27,16 +28,16 @@ NAME, REGION = "pcluster-monitoring", "us-east-2"
 
 
 @pytest.fixture(scope="module")
-def network(aws: str) -> dict[str, Any]:
+def network(client: Callable[..., Any]) -> dict[str, Any]:
     """A VPC with a private subnet and two public ones, and a certificate; the image is given, as moto has none."""
-    ec2 = boto3.client("ec2", REGION, endpoint_url=aws)
+    ec2 = client("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     private, *public = [
         ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.0.{number}.0/24", AvailabilityZone=f"{REGION}{zone}")["Subnet"]
         for number, zone in enumerate("aab")
     ]
     nodes = ec2.create_security_group(GroupName="nodes", Description="Nodes", VpcId=vpc)["GroupId"]
-    acm = boto3.client("acm", REGION, endpoint_url=aws)
+    acm = client("acm")
     certificate = acm.request_certificate(DomainName="monitoring.example.org")["CertificateArn"]
     return {
         "infrastructure_parts": {
@@ -52,9 +53,6 @@ def network(aws: str) -> dict[str, Any]:
     }
 
 
-Play = Callable[..., list[str]]
-
-
 @pytest.fixture(scope="module")
 def play(deploy: Callable[..., list[str]]) -> Play:
     """play({variables}, …) runs the playbook once for each, and returns what each run has said."""
@@ -63,10 +61,10 @@ def play(deploy: Callable[..., list[str]]) -> Play:
 
 
 @pytest.fixture(scope="module")
-def checked(play: Play, network: dict[str, Any], client: Any) -> tuple[str, list[Any]]:
+def checked(play: Play, network: dict[str, Any], client: Callable[..., Any]) -> tuple[str, list[Any]]:
     """What a check of a new stack says, and the stacks after it."""
     (said,) = play(network, check=True)
-    return said, client.describe_stacks()["Stacks"]
+    return said, client("cloudformation").describe_stacks()["Stacks"]
 
 
 @pytest.fixture(scope="module")
@@ -76,26 +74,8 @@ def deployed(checked: Any, play: Play, network: dict[str, Any]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def client(aws: str) -> Any:
-    return boto3.client("cloudformation", REGION, endpoint_url=aws)
-
-
-@pytest.fixture(scope="module")
 def template() -> dict[str, Any]:
-    """The template, with the short forms of CloudFormation's functions as {function: argument}."""
-
-    class Loader(yaml.SafeLoader):
-        pass
-
-    def short(loader: Any, suffix: str, node: yaml.Node) -> dict[str, Any]:
-        if isinstance(node, yaml.ScalarNode):
-            return {suffix: node.value}
-        make = loader.construct_sequence if isinstance(node, yaml.SequenceNode) else loader.construct_mapping
-        return {suffix: make(node, deep=True)}
-
-    Loader.add_multi_constructor("!", short)
-    found: dict[str, Any] = yaml.load(TEMPLATE.read_text(), Loader)  # a SafeLoader, in all but name
-    return found
+    return stacks.template("monitoring")
 
 
 def test_the_template_and_the_refusals_have_the_same_limits(template: dict[str, Any]) -> None:
@@ -148,7 +128,7 @@ def test_samples_outlive_the_stack_and_everything_is_encrypted(template: dict[st
 def user_data(template: dict[str, Any]) -> str:
     """The user data, as CloudFormation fills it."""
     text, own = template["Resources"]["LaunchTemplate"]["Properties"]["LaunchTemplateData"]["UserData"]["Fn::Base64"][
-        "Sub"
+        "Fn::Sub"
     ]
     assert list(own) == ["Volume"]
     values = {"Name": "eyes", "AWS::Region": REGION, "Vpc": "vpc-0123456789abcdef0", "Volume": "vol-0abc"}
@@ -189,14 +169,15 @@ def test_a_check_of_a_new_stack_asks_for_nothing(checked: tuple[str, list[Any]])
 
 
 def test_it_is_deployed_and_every_resource_is_there(
-    aws: str, deployed: list[str], client: Any, folder: Path, template: dict[str, Any]
+    deployed: list[str], client: Callable[..., Any], folder: Path, template: dict[str, Any]
 ) -> None:
     assert f"{NAME}: CREATE_COMPLETE {NAME}" in deployed[0]
-    there = {one["LogicalResourceId"] for one in client.list_stack_resources(StackName=NAME)["StackResourceSummaries"]}
+    found = client("cloudformation").list_stack_resources(StackName=NAME)["StackResourceSummaries"]
+    there = {one["LogicalResourceId"] for one in found}
     # Without a zone there is no record, and with a certificate none is made: moto lists these without a name.
     wanted = {name for name, one in template["Resources"].items() if one.get("Condition") != "WithZone"}
     assert there - {""} == wanted - {"OwnCertificate"}
-    (secret,) = boto3.client("secretsmanager", REGION, endpoint_url=aws).list_secrets()["SecretList"]
+    (secret,) = client("secretsmanager").list_secrets()["SecretList"]
     variables = yaml.safe_load((folder / f"monitoring-{NAME}.yml").read_text())
     assert variables == {
         "grafana_listen_address": ":3000",
@@ -210,14 +191,14 @@ def test_it_is_deployed_and_every_resource_is_there(
 
 
 def test_the_second_run_changes_nothing_whatever_it_leaves_out(deployed: list[str]) -> None:
-    assert "\nchanged: " not in deployed[1]
+    assert not changed(deployed[1])
 
 
 def test_everybody_is_refused_in_one_line(deployed: list[str]) -> None:
     assert "monitoring_allowed_cidrs has 0.0.0.0/0, which is everybody; needed: the ranges of your own" in deployed[2]
 
 
-def test_a_new_stack_has_canonicals_newest_image(aws: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_stack_has_canonicals_newest_image(client: Callable[..., Any]) -> None:
     asked = []
 
     class Ssm:
@@ -226,7 +207,7 @@ def test_a_new_stack_has_canonicals_newest_image(aws: str, monkeypatch: pytest.M
             return {"Parameter": {"Value": "ami-1"}}
 
     def make(service: str, region: str) -> Any:
-        return Ssm() if service == "ssm" else boto3.client(service, region, endpoint_url=aws)
+        return Ssm() if service == "ssm" else client(service, region_name=region)
 
     found = account.Account(make, REGION)
     assert [found.image("t3.medium"), found.image("t4g.medium")] == ["ami-1", "ami-1"]

@@ -13,17 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 import yaml
 
-ROOT = Path(__file__).resolve().parents[3]
-TEMPLATE = ROOT / "roles/observability/files/observability.template"
+from ansible_collections.pcluster.postboot.tests.unit.playbooks import stacks
+from ansible_collections.pcluster.postboot.tests.unit.playbooks.stacks import Play, changed, stack
+
 NAME = "pcluster-observability"
 PROMETHEUS = "https://aps-workspaces.us-east-2.amazonaws.com/workspaces/ws-1/"
-
-
-Play = Callable[..., list[str]]
 
 
 @pytest.fixture(scope="module")
@@ -45,28 +42,8 @@ def deployed(play: Play) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def client(aws: str) -> Any:
-    return boto3.client("cloudformation", endpoint_url=aws, region_name="us-east-2")
-
-
-def stack(client: Any) -> dict[str, Any]:
-    found: dict[str, Any] = client.describe_stacks(StackName=NAME)["Stacks"][0]
-    return found
-
-
-def changed(said: str) -> bool:
-    return "\nchanged: " in said
-
-
-@pytest.fixture(scope="module")
 def resources() -> dict[str, Any]:
-    """The template's resources, with the short forms of CloudFormation's functions as {function: argument}."""
-
-    class Loader(yaml.SafeLoader):
-        pass
-
-    Loader.add_multi_constructor("!", lambda _loader, suffix, node: {suffix: getattr(node, "value", "")})
-    found: dict[str, Any] = yaml.load(TEMPLATE.read_text(), Loader)["Resources"]  # a SafeLoader, in all but name
+    found: dict[str, Any] = stacks.template("observability")["Resources"]
     return found
 
 
@@ -91,19 +68,21 @@ def test_nobody_may_more_than_needed(resources: dict[str, Any]) -> None:
     assert set(trust["Condition"]) == {"StringEquals", "StringLike"}
 
 
-def test_a_check_of_a_new_stack_asks_for_nothing(play: Play, client: Any) -> None:
+def test_a_check_of_a_new_stack_asks_for_nothing(play: Play, client: Callable[..., Any]) -> None:
     (said,) = play({}, check=True)
     assert "Add Prometheus (AWS::APS::Workspace)" in said
     assert changed(said)
-    assert client.describe_stacks()["Stacks"] == []
+    assert client("cloudformation").describe_stacks()["Stacks"] == []
 
 
-def test_it_is_deployed_once_and_its_outputs_are_written(deployed: list[str], client: Any, folder: Path) -> None:
+def test_it_is_deployed_once_and_its_outputs_are_written(
+    deployed: list[str], client: Callable[..., Any], folder: Path
+) -> None:
     first = deployed[0]
     assert changed(first)
     assert f"{NAME}: Add Prometheus (AWS::APS::Workspace)" in first
     assert f"{NAME}: CREATE_COMPLETE {NAME}" in first, "progress is shown"
-    assert stack(client)["StackStatus"] == "CREATE_COMPLETE"
+    assert stack(client, NAME)["StackStatus"] == "CREATE_COMPLETE"
     path = folder / f"observability-{NAME}.yml"
     variables = yaml.safe_load(path.read_text())
     assert variables["prometheus_mode"] == "amp+amg"
@@ -115,27 +94,27 @@ def test_it_is_deployed_once_and_its_outputs_are_written(deployed: list[str], cl
     assert "very-secret" not in first + path.read_text()
 
 
-def test_the_second_run_changes_nothing_whatever_it_leaves_out(deployed: list[str], client: Any) -> None:
+def test_the_second_run_changes_nothing_whatever_it_leaves_out(deployed: list[str], client: Callable[..., Any]) -> None:
     assert not changed(deployed[1])
-    assert stack(client)["Tags"] == [{"Key": "team", "Value": "ml"}]
-    assert {"ParameterKey": "RetentionDays", "ParameterValue": "400"} in stack(client)["Parameters"]
-    sets = client.list_change_sets(StackName=NAME)["Summaries"]
+    assert stack(client, NAME)["Tags"] == [{"Key": "team", "Value": "ml"}]
+    assert {"ParameterKey": "RetentionDays", "ParameterValue": "400"} in stack(client, NAME)["Parameters"]
+    sets = client("cloudformation").list_change_sets(StackName=NAME)["Summaries"]
     assert [one for one in sets if one["Status"] == "FAILED"] == []
 
 
 @pytest.mark.usefixtures("deployed")
-def test_a_check_of_an_update_shows_it_and_leaves_no_change_set(play: Play, client: Any) -> None:
-    before = len(client.list_change_sets(StackName=NAME)["Summaries"])
+def test_a_check_of_an_update_shows_it_and_leaves_no_change_set(play: Play, client: Callable[..., Any]) -> None:
+    before = len(client("cloudformation").list_change_sets(StackName=NAME)["Summaries"])
     (said,) = play(REMOVED, check=True)
     assert changed(said)
     assert "Remove GrafanaWorkspace (AWS::Grafana::Workspace)" in said
-    assert len(client.list_change_sets(StackName=NAME)["Summaries"]) == before
-    assert "GrafanaUrl" in json.dumps(stack(client)["Outputs"])
+    assert len(client("cloudformation").list_change_sets(StackName=NAME)["Summaries"]) == before
+    assert "GrafanaUrl" in json.dumps(stack(client, NAME)["Outputs"])
 
 
-def test_what_holds_data_is_removed_only_by_name(deployed: list[str], client: Any) -> None:
+def test_what_holds_data_is_removed_only_by_name(deployed: list[str], client: Callable[..., Any]) -> None:
     assert "would remove GrafanaWorkspace (AWS::Grafana::Workspace), and what it holds would be lost" in deployed[2]
-    assert "GrafanaUrl" in json.dumps(stack(client)["Outputs"])
+    assert "GrafanaUrl" in json.dumps(stack(client, NAME)["Outputs"])
 
 
 @pytest.mark.usefixtures("deployed")

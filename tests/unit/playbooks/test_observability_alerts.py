@@ -16,17 +16,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 import yaml
 
-ROOT = Path(__file__).resolve().parents[3]
-TEMPLATE = ROOT / "roles/observability/files/observability.template"
+from ansible_collections.pcluster.postboot.tests.unit.playbooks import stacks
+from ansible_collections.pcluster.postboot.tests.unit.playbooks.stacks import Play, changed
+
 NAME, REGION, ACCOUNT = "pcluster-observability", "us-east-2", "123456789012"
 WHOLE = {"observability_alerts_email": "ml@example.org", "observability_alerts_stacks": "ml-*"}
 ALONE = {"observability_name": "alone", "observability_prometheus": False, "observability_alerts": True}
-
-Play = Callable[..., list[str]]
 
 
 @pytest.fixture(scope="module")
@@ -42,25 +40,18 @@ def said(play: Play) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def client(aws: str, said: list[str]) -> Callable[[str], Any]:
+def client(client: Callable[..., Any], said: list[str]) -> Callable[..., Any]:
     assert said
-    return lambda service: boto3.client(service, endpoint_url=aws, region_name=REGION)
+    return client
 
 
-def resources_of_the_template() -> dict[str, Any]:
-    from cfnlint.decode.cfn_yaml import loads
-
-    found: dict[str, Any] = loads(TEMPLATE.read_text())["Resources"]
-    return found
-
-
-def resources(client: Callable[[str], Any], stack: str = NAME) -> dict[str, str]:
+def resources(client: Callable[..., Any], stack: str = NAME) -> dict[str, str]:
     """The physical ids of a stack's resources."""
     found = client("cloudformation").list_stack_resources(StackName=stack)["StackResourceSummaries"]
     return {one["LogicalResourceId"]: one["PhysicalResourceId"] for one in found if one["LogicalResourceId"]}
 
 
-def policy(client: Callable[[str], Any], topic: str) -> dict[str, Any]:
+def policy(client: Callable[..., Any], topic: str) -> dict[str, Any]:
     attributes = client("sns").get_topic_attributes(TopicArn=topic)["Attributes"]
     return {one["Sid"]: one for one in json.loads(attributes["Policy"])["Statement"]}
 
@@ -68,18 +59,18 @@ def policy(client: Callable[[str], Any], topic: str) -> dict[str, Any]:
 # The stack
 
 
-def test_the_stack_has_every_resource_of_the_template(client: Callable[[str], Any]) -> None:
+def test_the_stack_has_every_resource_of_the_template(client: Callable[..., Any]) -> None:
     # What moto does not know is left out with a warning: such a type belongs into molecule/cluster/aws/messages.py.
-    template = resources_of_the_template()
+    template = stacks.template("observability")["Resources"]
     assert set(resources(client)) == set(template) - {"AlertsPolicy"}
 
 
 def test_the_second_run_changes_nothing(said: list[str]) -> None:
-    assert "\nchanged: " in said[0]
-    assert "\nchanged: " not in said[1]
+    assert changed(said[0])
+    assert not changed(said[1])
 
 
-def test_who_is_named_is_told(client: Callable[[str], Any], said: list[str], folder: Path) -> None:
+def test_who_is_named_is_told(client: Callable[..., Any], said: list[str], folder: Path) -> None:
     topic = resources(client)["AlertsTopic"]
     (found,) = client("sns").list_subscriptions_by_topic(TopicArn=topic)["Subscriptions"]
     assert (found["Protocol"], found["Endpoint"]) == ("email", "ml@example.org")
@@ -88,7 +79,7 @@ def test_who_is_named_is_told(client: Callable[[str], Any], said: list[str], fol
     assert f"--topic-arn {topic} --notification-endpoint ADDRESS" in said[0]
 
 
-def test_each_service_may_publish_for_the_stacks_own_parts_alone(client: Callable[[str], Any]) -> None:
+def test_each_service_may_publish_for_the_stacks_own_parts_alone(client: Callable[..., Any]) -> None:
     there = resources(client)
     allowed = policy(client, there["AlertsTopic"])
     assert {name: one["Principal"]["Service"].split(".")[0] for name, one in allowed.items()} == {
@@ -109,7 +100,7 @@ def test_each_service_may_publish_for_the_stacks_own_parts_alone(client: Callabl
     assert allowed["Silence"]["Condition"]["ArnEquals"] == {"aws:SourceArn": alarm["AlarmArn"]}
 
 
-def test_silence_is_an_alarm(client: Callable[[str], Any]) -> None:
+def test_silence_is_an_alarm(client: Callable[..., Any]) -> None:
     there = resources(client)
     (alarm,) = client("cloudwatch").describe_alarms()["MetricAlarms"]
     assert alarm["AlarmActions"] == alarm["OKActions"] == [there["AlertsTopic"]]
@@ -118,7 +109,7 @@ def test_silence_is_an_alarm(client: Callable[[str], Any]) -> None:
     assert client("sns").list_subscriptions_by_topic(TopicArn=there["HeartbeatsTopic"])["Subscriptions"] == []
 
 
-def test_a_topic_alone_is_for_the_head_nodes_alertmanager(client: Callable[[str], Any], folder: Path) -> None:
+def test_a_topic_alone_is_for_the_head_nodes_alertmanager(client: Callable[..., Any], folder: Path) -> None:
     there = resources(client, "alone")
     assert set(there) == {
         *("AlertsPolicy", "AlertsTopic", "AlertsTopicPolicy"),
@@ -132,7 +123,7 @@ def test_a_topic_alone_is_for_the_head_nodes_alertmanager(client: Callable[[str]
     }
 
 
-def test_topics_are_deleted_only_by_name(said: list[str], client: Callable[[str], Any]) -> None:
+def test_topics_are_deleted_only_by_name(said: list[str], client: Callable[..., Any]) -> None:
     assert "would remove AlertsTopic (AWS::SNS::Topic), and what it holds would be lost" in said[3]
     assert "AlertsTopic" in resources(client)
 
@@ -143,7 +134,7 @@ def test_topics_are_deleted_only_by_name(said: list[str], client: Callable[[str]
 @pytest.fixture(scope="module")
 def definition() -> dict[str, Any]:
     """What the workspace gets, with its references as text."""
-    workspace = resources_of_the_template()["Prometheus"]["Properties"]
+    workspace = stacks.template("observability")["Resources"]["Prometheus"]["Properties"]
     condition, text, _none = workspace["AlertManagerDefinition"]["Fn::If"]
     assert condition == "WithAlertManager"
     found: dict[str, Any] = yaml.safe_load(re.sub(r"\$\{([\w:]+)\}", r"\1", text["Fn::Sub"]))
