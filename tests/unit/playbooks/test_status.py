@@ -15,7 +15,8 @@ import boto3
 import pytest
 import yaml
 
-KEYS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+from ansible_collections.pcluster.postboot.tests.unit.plugins.aws import KEYS, launch
+
 REGION = "ap-northeast-2"
 
 
@@ -26,18 +27,8 @@ def clusters(moto: str) -> dict[str, str]:
     found = {}
     for cluster in ("near", "far"):
         tags = {"cluster-name": cluster, "node-type": "HeadNode", "attributes": "ubuntu2404, slurm, 3.16.1, x86_64"}
-        launched = ec2.run_instances(
-            ImageId="ami-12c6146b",
-            MinCount=1,
-            MaxCount=1,
-            TagSpecifications=[
-                {
-                    "ResourceType": "instance",
-                    "Tags": [{"Key": f"parallelcluster:{key}", "Value": value} for key, value in tags.items()],
-                }
-            ],
-        )
-        found[cluster] = launched["Instances"][0]["InstanceId"]
+        one = launch(ec2, {f"parallelcluster:{key}": value for key, value in tags.items()})
+        found[cluster] = one["InstanceId"]
     return found
 
 

@@ -20,6 +20,7 @@ import boto3
 import pytest
 
 from ansible_collections.pcluster.postboot.tests.programs import load
+from ansible_collections.pcluster.postboot.tests.unit.plugins.aws import launch
 
 program = load("roles/node_exporter/files/aws_events.py")
 REGION, BLOCK = "us-east-2", "cr-0123456789abcdef0"
@@ -116,15 +117,7 @@ class Head:
 
     def instance(self, cluster: str, event: str) -> dict[str, Any]:
         self.ask_ec2()
-        tags = [{"Key": "parallelcluster:cluster-name", "Value": cluster}, {"Key": "sandbox:event", "Value": event}]
-        made = self.ec2.run_instances(
-            ImageId="ami-12345678",
-            MinCount=1,
-            MaxCount=1,
-            TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
-        )
-        found: dict[str, Any] = made["Instances"][0]
-        return found
+        return launch(self.ec2, {"parallelcluster:cluster-name": cluster, "sandbox:event": event})
 
     def launch_failed(self, *nodes: str, ago: float = 30, kind: str = "ice-failures") -> None:
         when = time.strftime("%Y-%m-%dT%H:%M:%S.123+00:00", time.gmtime(time.time() - ago))

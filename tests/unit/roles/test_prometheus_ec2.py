@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from ansible_collections.pcluster.postboot.tests.programs import load
+from ansible_collections.pcluster.postboot.tests.unit.plugins.aws import KEYS, launch
 
 Variables = Callable[..., Callable[[str], Any]]
 Labels = dict[str, str]
@@ -24,10 +25,10 @@ REGION, NAME_TAG = "us-west-2", "Slurm node"
 targets = load("roles/prometheus/files/prometheus_targets.py")
 
 
-def tags(cluster: str, kind: str, queue: str = "", name: str = "") -> list[dict[str, str]]:
+def tags(cluster: str, kind: str, queue: str = "", name: str = "") -> dict[str, str]:
     found = {"Name": kind, "parallelcluster:cluster-name": cluster, "parallelcluster:node-type": kind}
     found.update({"parallelcluster:queue-name": queue} if queue else {}, **({NAME_TAG: name} if name else {}))
-    return [{"Key": key, "Value": value} for key, value in found.items()]
+    return found
 
 
 NODES = [
@@ -37,30 +38,21 @@ NODES = [
     ("10.0.1.20", "m5.xlarge", tags("beta", "HeadNode")),
     ("10.0.1.21", "c5.xlarge", tags("beta", "Compute", "cpu", "cpu-dy-c5-3")),
     ("10.0.1.22", "trn1.32xlarge", tags("beta", "Compute", "trn", "trn-dy-trn1-1")),
-    ("10.0.1.30", "c5.xlarge", [{"Key": "pcluster-postboot:node-type", "Value": "monitoring"}]),
+    ("10.0.1.30", "c5.xlarge", {"pcluster-postboot:node-type": "monitoring"}),
 ]
 
 
 @pytest.fixture(scope="module")
 def ec2(moto: str) -> Iterator[tuple[Any, str]]:
     """An account with two clusters in a VPC, and one in another; and the id of the first VPC."""
-    client = boto3.client("ec2", REGION, endpoint_url=moto, aws_access_key_id="a", aws_secret_access_key="s")
+    client = boto3.client("ec2", REGION, endpoint_url=moto, **KEYS)
     made, vpcs = [], []
     for network, nodes in (("10.0", NODES), ("10.9", [("10.9.1.10", "m5.xlarge", tags("gamma", "HeadNode"))])):
         vpcs.append(client.create_vpc(CidrBlock=f"{network}.0.0/16")["Vpc"]["VpcId"])
         subnet = client.create_subnet(VpcId=vpcs[-1], CidrBlock=f"{network}.1.0/24")["Subnet"]["SubnetId"]
         for address, kind, found in nodes:
-            made.append(
-                client.run_instances(
-                    ImageId="ami-12c6146b",
-                    MinCount=1,
-                    MaxCount=1,
-                    InstanceType=kind,
-                    SubnetId=subnet,
-                    PrivateIpAddress=address,
-                    TagSpecifications=[{"ResourceType": "instance", "Tags": found}],
-                )["Instances"][0]["InstanceId"]
-            )
+            one = launch(client, found, InstanceType=kind, SubnetId=subnet, PrivateIpAddress=address)
+            made.append(one["InstanceId"])
     yield client, vpcs[0]
     client.terminate_instances(InstanceIds=made)
 

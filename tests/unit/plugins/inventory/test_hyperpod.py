@@ -16,12 +16,12 @@ import yaml
 from ansible.errors import AnsibleParserError
 
 from ansible_collections.pcluster.postboot.tests.programs import REPO, load
+from ansible_collections.pcluster.postboot.tests.unit.plugins.aws import KEYS, launch
 
 pytest.importorskip("moto.server")
 pytestmark = pytest.mark.once
 
 LUSTRE = "fs-0123456789abcdef0.fsx.us-west-2.amazonaws.com"
-KEYS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
 Arrange = Callable[..., Any]
 Listing = Callable[..., Any]
 
@@ -366,15 +366,7 @@ def test_both_platforms_together(arrange: Arrange, listing: Listing, endpoint: s
         "parallelcluster:node-type": "HeadNode",
         "parallelcluster:attributes": "alinux2023, slurm, 3.16.1, x86_64",
     }
-    ec2.run_instances(
-        ImageId="ami-12c6146b",
-        MinCount=1,
-        MaxCount=1,
-        InstanceType="m7i.large",
-        TagSpecifications=[
-            {"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
-        ],
-    )
+    launch(ec2, tags, InstanceType="m7i.large")
     both = {"regions": [region], "platforms": ["parallelcluster", "hyperpod"]}
     found = listing(**both, connection="ssh_over_ssm")
     assert len(found.hosts) == 6

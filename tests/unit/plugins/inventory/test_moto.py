@@ -13,9 +13,10 @@ import boto3
 import pytest
 from ansible.errors import AnsibleParserError
 
+from ansible_collections.pcluster.postboot.tests.unit.plugins.aws import KEYS, launch
+
 pytestmark = pytest.mark.once
 
-KEYS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
 NODES = {
     "us-east-1": [
         ("alpha", "HeadNode", 1),
@@ -52,15 +53,8 @@ def endpoint(moto: str) -> str:
     for region, wanted in NODES.items():
         ec2 = boto3.client("ec2", region_name=region, endpoint_url=moto, **KEYS)
         for cluster, kind, count in wanted:
-            tags = [{"Key": key, "Value": value} for key, value in tags_of(cluster, kind).items()]
             for _ in range(count):  # one by one, because moto counts reservations, not instances, to a page
-                ec2.run_instances(
-                    ImageId="ami-12c6146b",
-                    MinCount=1,
-                    MaxCount=1,
-                    InstanceType="g5g.xlarge" if kind == "Compute" else "m7g.large",
-                    TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
-                )
+                launch(ec2, tags_of(cluster, kind), InstanceType="g5g.xlarge" if kind == "Compute" else "m7g.large")
     return moto
 
 

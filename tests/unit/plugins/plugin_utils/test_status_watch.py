@@ -15,9 +15,9 @@ from botocore.exceptions import ClientError
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._status import stages, watch, words
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._status.stages import Seen, Status
+from ansible_collections.pcluster.postboot.tests.unit.plugins.aws import KEYS, launch
 
 NOW = 1_795_400_000.0
-KEYS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
 
 
 def node(name: str, stage: str, ago: float = 60, **more: Any) -> Status:
@@ -174,17 +174,7 @@ def ec2(moto: str) -> Any:
     client = boto3.client("ec2", region_name="ap-southeast-1", endpoint_url=moto, **KEYS)
     for cluster, kind, count in (("one", "HeadNode", 1), ("one", "Compute", 2), ("one-more", "HeadNode", 1)):
         tags = {"cluster-name": cluster, "node-type": kind, "attributes": "ubuntu2404, slurm, 3.16.1, x86_64"}
-        client.run_instances(
-            ImageId="ami-12c6146b",
-            MinCount=count,
-            MaxCount=count,
-            TagSpecifications=[
-                {
-                    "ResourceType": "instance",
-                    "Tags": [{"Key": f"parallelcluster:{key}", "Value": value} for key, value in tags.items()],
-                }
-            ],
-        )
+        launch(client, {f"parallelcluster:{key}": value for key, value in tags.items()}, count)
     yield client
     found = client.describe_instances()["Reservations"]
     client.terminate_instances(InstanceIds=[one["InstanceId"] for part in found for one in part["Instances"]])
