@@ -14,7 +14,8 @@ from typing import Any, Callable
 
 import pytest
 import yaml
-from botocore.exceptions import ClientError
+
+from ansible_collections.pcluster.postboot.tests.unit.plugins.aws import error
 
 Instance = dict[str, Any]
 AWS_VARIABLES = ("AWS_", "ANSIBLE_INVENTORY", "ANSIBLE_CACHE", "ANSIBLE_TRANSFORM")
@@ -70,10 +71,6 @@ def make_cluster(cluster: str = "alpha", nodes: int = 2, first: int = 16) -> lis
         make_instance(first + 1, "LoginNode", cluster),
         *(make_instance(first + 2 + number, "Compute", cluster) for number in range(nodes)),
     ]
-
-
-def error(code: str, message: str = "said AWS", operation: str = "DescribeInstances") -> ClientError:
-    return ClientError({"Error": {"Code": code, "Message": message}}, operation)
 
 
 class Pages:

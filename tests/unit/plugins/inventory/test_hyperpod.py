@@ -16,7 +16,7 @@ import yaml
 from ansible.errors import AnsibleParserError
 
 from ansible_collections.pcluster.postboot.tests.programs import REPO, load
-from ansible_collections.pcluster.postboot.tests.unit.plugins.aws import KEYS, launch
+from ansible_collections.pcluster.postboot.tests.unit.plugins.aws import KEYS, error, launch
 
 pytest.importorskip("moto.server")
 pytestmark = pytest.mark.once
@@ -280,15 +280,13 @@ def test_a_cluster_that_does_not_exist_fails(pods: Listing) -> None:
 
 
 def test_a_cluster_that_refuses_is_one_line(pods: Listing, arrange: Arrange, monkeypatch: pytest.MonkeyPatch) -> None:
-    from botocore.exceptions import ClientError
-
     from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory import hyperpod
 
     describe = hyperpod.describe_cluster
 
     def refuse(client: Any, name: str) -> Any:
         if name == "theirs":
-            raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "said AWS"}}, "DescribeCluster")
+            raise error("AccessDeniedException", operation="DescribeCluster")
         return describe(client, name)
 
     arrange(clusters=[training(), cluster("theirs", "ab12cd34ef60", [], [])])

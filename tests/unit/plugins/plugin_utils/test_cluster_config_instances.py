@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config import instances
 from ansible_collections.pcluster.postboot.tests import installed
+from ansible_collections.pcluster.postboot.tests.unit.plugins.aws import error
 
 ANSWER: dict[str, dict[str, Any]] = json.loads(
     gzip.decompress((installed.package("moto") / "ec2/resources/instance_types.json.gz").read_bytes())
@@ -66,11 +67,9 @@ def test_ec2_is_asked_and_stands_above_the_table(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_call_that_is_refused_is_one_line() -> None:
-    from botocore.exceptions import ClientError
-
     class Refusing:
         def describe_instance_types(self, **_given: Any) -> None:
-            raise ClientError({"Error": {"Code": "UnauthorizedOperation", "Message": "no"}}, "DescribeInstanceTypes")
+            raise error("UnauthorizedOperation", operation="DescribeInstanceTypes")
 
     with pytest.raises(Problem, match="ec2:DescribeInstanceTypes"):
         instances.ask(Refusing(), ["p5.48xlarge"], "us-east-1")

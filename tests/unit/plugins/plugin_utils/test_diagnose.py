@@ -21,6 +21,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem im
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import session
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._diagnose import archive, fleet, gone, page
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._diagnose.model import GONE, SILENT, Node, groups
+from ansible_collections.pcluster.postboot.tests.unit.plugins.aws import error
 
 REGION, SECRET = "us-east-2", "Hunter2-correcthorse"
 GROUP = "/aws/parallelcluster/alpha-202611231100"
@@ -114,10 +115,8 @@ def test_an_instance_that_aws_has_forgotten_ends_nothing(account: gone.Aws) -> N
 def test_what_is_not_allowed_is_one_note() -> None:
     class Denied:
         def __getattr__(self, _name: str) -> Any:
-            from botocore.exceptions import ClientError
-
             def refuse(**_more: Any) -> Any:
-                raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "X")
+                raise error("AccessDeniedException")
 
             return refuse
 

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError
+from botocore.exceptions import EndpointConnectionError
 
 from ansible_collections.pcluster.postboot.plugins.action import fleet
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
@@ -23,6 +23,7 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import remo
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.remote_script import Node
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._fleet import rollout as fleet_rollout
 from ansible_collections.pcluster.postboot.tests.programs import load
+from ansible_collections.pcluster.postboot.tests.unit.plugins.aws import error
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 BUNDLE = "s3://bucket/postboot/0.2.0-abcabcabcabc"
@@ -38,10 +39,6 @@ REPORT = {
         {"name": "docker", "status": "changed", "changed": 2, "seconds": 6.0, "why": "", "summary": "Docker 29"},
     ],
 }
-
-
-def error(code: str, message: str = "said AWS", operation: str = "SendCommand") -> ClientError:
-    return ClientError({"Error": {"Code": code, "Message": message}}, operation)
 
 
 def output(code: int = 0, before: str = "-", after: str = "0.2.0-abc", report: Any = None, said: str = "done") -> str:

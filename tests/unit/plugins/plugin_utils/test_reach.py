@@ -10,31 +10,28 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
-from botocore.exceptions import ClientError, EndpointConnectionError
+from botocore.exceptions import EndpointConnectionError
 
 from ansible_collections.pcluster.postboot.plugins.action import efa_installer, node_module
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import reach
-
-
-def refused(code: str, message: str, call: str = "StartSession") -> ClientError:
-    return ClientError({"Error": {"Code": code, "Message": message}}, call)
+from ansible_collections.pcluster.postboot.tests.unit.plugins import aws
 
 
 @pytest.mark.parametrize(
     ("error", "said"),
     [
         (
-            refused("TargetNotConnected", "i-1 is not connected."),
+            aws.error("TargetNotConnected", "i-1 is not connected.", "StartSession"),
             "the node's SSM agent does not run, has just begun, or may not call SSM (ssm_online leaves such nodes out)"
             ": An error occurred (TargetNotConnected) when calling the StartSession operation: i-1 is not connected.",
         ),
         (
-            refused("ThrottlingException", "Rate exceeded"),
+            aws.error("ThrottlingException", "Rate exceeded", "StartSession"),
             "AWS starts no more sessions at this rate; use fewer forks, or AWS_RETRY_MODE=adaptive: "
             "An error occurred (ThrottlingException) when calling the StartSession operation: Rate exceeded",
         ),
         (
-            refused("404", "Not Found", "HeadBucket"),
+            aws.error("404", "Not Found", "HeadBucket"),
             "`bucket` of the inventory names no bucket that your AWS credentials may use: "
             "An error occurred (404) when calling the HeadBucket operation: Not Found",
         ),

@@ -17,7 +17,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import (
@@ -29,6 +28,7 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.remote_scri
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.session_manager import Said
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._fleet import carriers
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._fleet import rollout as fleet_rollout
+from ansible_collections.pcluster.postboot.tests.unit.plugins.aws import error
 from ansible_collections.pcluster.postboot.tests.waiting import until
 
 REQUEST = fleet_rollout.Request("s3://bucket/postboot/0.2.0-abcabcabcabc", "abc" * 21 + "a", concurrency="100%")
@@ -52,10 +52,6 @@ exec 2> /dev/null
 if [ -e "$PCLUSTER_POSTBOOT_ROOT/lingers" ]; then exit 0; fi
 read -r process < "$PCLUSTER_POSTBOOT_ROOT/$3" && read -r _ _ state _ < "/proc/$process/stat" && [ "$state" != Z ]""",
 }
-
-
-def error(code: str, operation: str = "StartSession") -> ClientError:
-    return ClientError({"Error": {"Code": code, "Message": "said AWS"}}, operation)
 
 
 class Aws:
@@ -357,7 +353,7 @@ def test_a_node_that_is_replaced_meanwhile(aws: Aws, begin: Begin) -> None:
         (aws.root(node.target) / "waits").touch()
     rollout = begin(nodes, text=WAITS + ENDED)
     del aws.alive[nodes[0].target]
-    aws.sagemaker = [error("ThrottlingException", "ListClusterNodes")]
+    aws.sagemaker = [error("ThrottlingException", operation="ListClusterNodes")]
     wait_for(rollout, aws, 3 * remote_script.GONE_EVERY)
     assert only(rollout) == ("unreachable", "it was replaced or deleted before the end")
     (aws.root(nodes[1].target) / "waits").unlink()
@@ -368,7 +364,7 @@ def test_a_cluster_that_is_deleted_meanwhile(aws: Aws, begin: Begin) -> None:
     node = aws.node("n1")
     rollout = begin([node], text="sleep 1\n")
     aws.away.add(node.target)
-    aws.sagemaker = [error("ResourceNotFound", "ListClusterNodes")]
+    aws.sagemaker = [error("ResourceNotFound", operation="ListClusterNodes")]
     wait_for(rollout, aws, 2 * remote_script.GONE_EVERY)
     assert only(rollout) == ("unreachable", "it was replaced or deleted before the end")
 
@@ -377,7 +373,7 @@ def test_who_may_not_list_nodes_goes_on_without(aws: Aws, begin: Begin) -> None:
     node = aws.node("n1")
     rollout = begin([node], text="sleep 1\n")
     aws.away.add(node.target)
-    aws.sagemaker = [error("AccessDeniedException", "ListClusterNodes")]
+    aws.sagemaker = [error("AccessDeniedException", operation="ListClusterNodes")]
     wait_for(rollout, aws, 4 * remote_script.GONE_EVERY)
     (note,) = rollout.notes
     assert "sagemaker:ListClusterNodes is not allowed" in note

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._status import stages, watch, words
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._status.stages import Seen, Status
-from ansible_collections.pcluster.postboot.tests.unit.plugins.aws import KEYS, launch
+from ansible_collections.pcluster.postboot.tests.unit.plugins.aws import KEYS, error, launch
 
 NOW = 1_795_400_000.0
 
@@ -205,12 +205,8 @@ class Ec2:
         return self._pages()
 
 
-def refusal(code: str) -> ClientError:
-    return ClientError({"Error": {"Code": code, "Message": "no"}}, "DescribeInstances")
-
-
 def test_what_ec2_said_before_counts_while_it_does_not_answer() -> None:
-    answers: list[Any] = [[{"Reservations": []}], refusal("RequestLimitExceeded"), refusal("UnauthorizedOperation")]
+    answers: list[Any] = [[{"Reservations": []}], error("RequestLimitExceeded"), error("UnauthorizedOperation")]
 
     def pages() -> Any:
         told = answers.pop(0)
@@ -224,6 +220,6 @@ def test_what_ec2_said_before_counts_while_it_does_not_answer() -> None:
     assert (nodes, "RequestLimitExceeded" in old) == ([], True)
     with pytest.raises(Problem, match="ec2:DescribeInstances is not allowed"):
         instances.read()
-    answers.append(refusal("RequestLimitExceeded"))
+    answers.append(error("RequestLimitExceeded"))
     with pytest.raises(Problem, match="us-east-1, cluster main: ec2:DescribeInstances"):
         watch.Instances(Ec2(pages), "us-east-1", "main").read()
