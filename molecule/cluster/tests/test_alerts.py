@@ -251,19 +251,22 @@ def broken_disk() -> Iterator[Host]:
 
 
 DRAINS = ("--tags", "node_health", "--limit", f"head,{GPU},{CPU}")
+FORGET = f"systemctl stop {HEALTH}-decider.timer && rm -f /var/lib/pcluster-postboot/node-health/history.json"
 
 
 @contextmanager
 def draining() -> Iterator[None]:
-    """A decider that drains one node at most, and knows of no earlier drain that somebody has ended."""
-    host("head").check_output("rm -f /var/lib/pcluster-postboot/node-health/history.json")
+    """A decider that drains one node at most; before and afterwards it knows of no drain."""
+    head = host("head")
+    head.check_output(FORGET)
     ok(playbook(*DRAINS, *variables(node_health_action="drain", node_health_max_nodes=1)))
     with unmanaged():
         try:
             yield
         finally:  # before ParallelCluster looks again, which replaces a node that is drained
+            head.check_output(FORGET)
             ok(playbook(*DRAINS))
-            host("head").run(f"for node in {GPU} {CPU}; do {SCONTROL} update nodename=$node state=resume; done")
+            head.run(f"for node in {GPU} {CPU}; do {SCONTROL} update nodename=$node state=resume; done")
 
 
 @contextmanager
