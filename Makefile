@@ -148,12 +148,19 @@ first-cluster: | sandbox  ## Follow docs/first-cluster.md on the sandbox, from a
 	@$(SUDO) $(ENV) python -m pytest --verbose -m long $(SCENARIO)/tests/test_first_cluster.py
 
 soak: | sandbox-setup setup-node  ## Run all unit tests on newer nodes' ansible-core, and the long tests (ROUNDS=500, sandbox)
+	@# What needs no sandbox runs with what the sandbox's tests leave of the processors. It is shown once all have ended.
+	@failed=0; $(call beside,soak-programs,>); $(MAKE) soak-cluster || failed=1; \
+	  wait $$beside || failed=1; cat .test.log; rm -f .test.log; exit $$failed
+
+soak-programs: | sandbox-setup setup-node
 	@[ ! -e .venv/node ] || $(NODE_ENV) $(PYTEST) $(SPREAD) -m "not long" tests/unit
 	@$(ENV) $(PYTEST) $(SPREAD) -m long tests/unit
 	@$(ENV) scripts/check_collection.sh
 	@$(ENV) python tests/soak/artifact.py --rounds $(or $(ROUNDS),500)
 	@$(ENV) python tests/soak/shared_build.py --rounds $$(( $(or $(ROUNDS),500) / 5 ))
-	@$(SUDO) $(ENV) python -m pytest -m long molecule/cluster/tests
+
+soak-cluster: | sandbox-setup
+	@$(SUDO) $(ENV) python -m pytest --verbose -m long $(SCENARIO)/tests
 	@$(SUDO) $(ENV) python tests/soak/site.py --rounds $$(( $(or $(ROUNDS),500) / 10 ))
 
 bench: | setup  ## Measure; prints figures and ratios from one run and writes bench-*.json (needs the sandbox)
@@ -232,4 +239,5 @@ clean: sandbox-down  ## Remove the sandbox, its cached images, and .venv
 	@rm -rf .venv .sandbox build .ansible
 
 .PHONY: help setup setup-node website-setup sandbox sandbox-down sandbox-setup sandbox-prepared node play demo test lint \
-  website unit cluster cluster-converged cluster-tested first-cluster soak bench pins sbom docs lock clean
+  website unit cluster cluster-converged cluster-tested first-cluster soak soak-programs soak-cluster bench pins sbom \
+  docs lock clean
