@@ -7,11 +7,15 @@ clustermgtd is 3.16 on `main` and 3.13 on `el`. Each test leaves its cluster wit
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import re
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,7 +56,23 @@ class Cluster(NamedTuple):
 
 MAIN = Cluster("main", "head", "cpu", "cpu-st-c5-1", "ubuntu")
 EL = Cluster("el", "el-head", "el-cpu", "el-cpu-st-c5-1", "ec2-user")
-BOTH = pytest.mark.parametrize("cluster", [MAIN, EL], ids=lambda one: one.name)
+
+
+def on_both(test: Callable[..., None]) -> Callable[..., None]:
+    """Have both clusters go through a test at the same time, because most of it is waiting."""
+
+    @functools.wraps(test)
+    def both(**fixtures: Any) -> None:
+        instances()  # boto3 loads what all threads need
+        with ThreadPoolExecutor() as pool:
+            ends = [pool.submit(test, cluster=cluster, **fixtures) for cluster in (MAIN, EL)]
+        for end in ends:
+            end.result()
+
+    asked = inspect.signature(test)
+    fixtures = [one for name, one in asked.parameters.items() if name != "cluster"]
+    both.__signature__ = asked.replace(parameters=fixtures)  # type: ignore[attr-defined]
+    return both
 
 
 def wait_until_replaced(cluster: Cluster, former: str, seconds: float = 420) -> str:
@@ -132,6 +152,7 @@ class BundledClusters:
 
     def __init__(self, publish: Callable[[str], dict[str, Any]], s3: Any, folder: Path) -> None:
         self.publish, self.s3, self.folder = publish, s3, folder
+        self.publishing = threading.Lock()  # one bucket and one folder for both clusters
         self.bundles: dict[str, Bundle] = {}
         self.queues: dict[str, dict[str, Any]] = {}
         self.left_by_a_killed_run = {one.name for one in (MAIN, EL) if updated(one)}
@@ -141,13 +162,20 @@ class BundledClusters:
         if cluster.name not in self.bundles:
             if cluster.name in self.left_by_a_killed_run:
                 assert update(cluster.name, self.folder, {}).returncode == 0
-            queue = self.queues[cluster.name] = queue_of(self.publish(cluster.name), cluster.queue)
+            with self.publishing:
+                queue = self.queues[cluster.name] = queue_of(self.publish(cluster.name), cluster.queue)
             action = queue["CustomActions"]["OnNodeConfigured"]
             self.bundles[cluster.name] = Bundle.of(action)
             former = instance(cluster.node)
             self.boot_with(cluster, action)
             wait_until_replaced(cluster, former)
         return self.bundles[cluster.name]
+
+    def another(self, cluster: Cluster, version: str, extra: dict[str, Any]) -> Bundle:
+        """Publish what another version would be, with further variables."""
+        good = self.ready(cluster)
+        with self.publishing:
+            return republish(self.s3, good, version, extra)
 
     def configuration_with(self, cluster: Cluster, *actions: dict[str, Any]) -> dict[str, Any]:
         """The part of the configuration by which the queue's nodes boot with these actions."""
@@ -161,12 +189,15 @@ class BundledClusters:
 
     def reset(self, play: Play) -> None:
         """Have nodes boot without a bundle again; what other tests find on them comes from a push then."""
-        for cluster in (MAIN, EL):
-            if cluster.name in self.bundles:
-                former = instance(cluster.node)
-                assert update(cluster.name, self.folder, {}).returncode == 0
-                wait_until_replaced(cluster, former)
-                ok(play("--limit", cluster.node))
+
+        def boot_plain(cluster: Cluster) -> None:
+            former = instance(cluster.node)
+            assert update(cluster.name, self.folder, {}).returncode == 0
+            wait_until_replaced(cluster, former)
+            ok(play("--limit", cluster.node))
+
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(boot_plain, (one for one in (MAIN, EL) if one.name in self.bundles)))
 
 
 def updated(cluster: Cluster) -> dict[str, Any]:
@@ -185,7 +216,7 @@ def pulled(
 
 
 @pytest.mark.long
-@BOTH
+@on_both
 def test_a_static_node_comes_up_by_pull_and_stays(cluster: Cluster, pulled: BundledClusters) -> None:
     bundle = pulled.ready(cluster)
     now = instance(cluster.node)
@@ -198,7 +229,7 @@ def test_a_static_node_comes_up_by_pull_and_stays(cluster: Cluster, pulled: Bund
 
 
 @pytest.mark.long
-@BOTH
+@on_both
 def test_a_drained_node_ends_its_job_and_is_replaced(cluster: Cluster, pulled: BundledClusters) -> None:
     """An administrator drains the node: the job ends first, and the successor is configured."""
     pulled.ready(cluster)
@@ -224,7 +255,7 @@ def test_a_drained_node_ends_its_job_and_is_replaced(cluster: Cluster, pulled: B
 
 
 @pytest.mark.long
-@BOTH
+@on_both
 def test_a_node_that_is_killed_in_its_boot_is_replaced(cluster: Cluster, pulled: BundledClusters) -> None:
     pulled.ready(cluster)
     former = instance(cluster.node)
@@ -239,10 +270,10 @@ def test_a_node_that_is_killed_in_its_boot_is_replaced(cluster: Cluster, pulled:
 
 
 @pytest.mark.long
-@BOTH
-def test_a_failing_exporter_costs_no_node(cluster: Cluster, pulled: BundledClusters, s3: Any) -> None:
+@on_both
+def test_a_failing_exporter_costs_no_node(cluster: Cluster, pulled: BundledClusters) -> None:
     wrong = {"node_exporter_sha256": {"x86_64": "0" * 64}}
-    broken = republish(s3, pulled.ready(cluster), "97.0.0", wrong)
+    broken = pulled.another(cluster, "97.0.0", wrong)
     former = instance(cluster.node)
     pulled.boot_with(cluster, broken.action())
     now = wait_until_replaced(cluster, former)
@@ -253,13 +284,13 @@ def test_a_failing_exporter_costs_no_node(cluster: Cluster, pulled: BundledClust
 
 
 @pytest.mark.long
-@BOTH
+@on_both
 def test_ten_boots_in_which_an_essential_component_fails_are_protected_mode(
-    cluster: Cluster, pulled: BundledClusters, s3: Any
+    cluster: Cluster, pulled: BundledClusters
 ) -> None:
     """Each boot fails and each node is replaced; after ten the queue is taken out of use, as documented."""
     good = pulled.ready(cluster)
-    broken = republish(s3, good, "96.0.0", {"enroot_version": "0.0.1"})
+    broken = pulled.another(cluster, "96.0.0", {"enroot_version": "0.0.1"})
     # (x1) ['cpu-st-c5-1']
     head, failures = host(cluster.head), f"Found the following bootstrap failure nodes: .x1. ..{cluster.node}"
     before = len(cluster.log(failures))
@@ -278,14 +309,14 @@ def test_ten_boots_in_which_an_essential_component_fails_are_protected_mode(
 
 
 @pytest.mark.long
-@BOTH
+@on_both
 def test_a_boot_beyond_its_time_is_ended_and_a_longer_time_helps(
-    cluster: Cluster, pulled: BundledClusters, s3: Any, tmp_path: Path
+    cluster: Cluster, pulled: BundledClusters, tmp_path: Path
 ) -> None:
     """ComputeNodeBootstrapTimeout ends a boot that takes longer; with more of it the same boot comes up."""
     good = pulled.ready(cluster)
-    s3.put_object(Key="bundles/slow.sh", Body=b'#!/bin/bash\nsleep "$1"\n')
-    slow = {"Script": f"s3://{s3.name}/bundles/slow.sh", "Args": ["100"]}
+    pulled.s3.put_object(Key="bundles/slow.sh", Body=b'#!/bin/bash\nsleep "$1"\n')
+    slow = {"Script": f"s3://{pulled.s3.name}/bundles/slow.sh", "Args": ["100"]}
 
     def boots_within(timeout: int) -> None:
         timeouts = {"DevSettings": {"Timeouts": {"ComputeNodeBootstrapTimeout": timeout}}}
@@ -306,9 +337,9 @@ def test_a_boot_beyond_its_time_is_ended_and_a_longer_time_helps(
 
 
 @pytest.mark.long
-def test_an_update_whose_on_node_updated_fails_is_rolled_back(pulled: BundledClusters, s3: Any, tmp_path: Path) -> None:
+def test_an_update_whose_on_node_updated_fails_is_rolled_back(pulled: BundledClusters, tmp_path: Path) -> None:
     """The line that says why is in the head node's cfn-init.log, and the cluster has its former configuration."""
-    broken = republish(s3, pulled.ready(MAIN), "95.0.0", {"enroot_version": "0.0.1"})
+    broken = pulled.another(MAIN, "95.0.0", {"enroot_version": "0.0.1"})
     # Nothing else changes, so that no node is replaced.
     head = {"HeadNode": {"CustomActions": {"OnNodeUpdated": broken.action()}}}
     done = update("main", tmp_path, {**updated(MAIN), **head})
