@@ -67,7 +67,9 @@ def scene(stage: Any) -> Iterator[None]:
         if "mirror_dir" in content:
             content["mirror_dir"] = str(stage.folder / "filled")
         (stage.folder / name).write_text(yaml.safe_dump(content))
-    subprocess.run([sys.executable, SANDBOX, "variables", stage.folder / "group_vars"], check=True)
+    # The page's own variables, and not those by which the sandbox's nodes are reached.
+    (stage.folder / "inventory").unlink()
+    subprocess.run([sys.executable, SANDBOX, "variables", stage.folder / "inventory/group_vars"], check=True)
     with bucket(BUNDLES):
         try:
             yield
