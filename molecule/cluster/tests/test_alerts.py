@@ -21,6 +21,7 @@ from testinfra.host import Host
 from .alerts import Act, Receiver, alerts, fast, put
 from .conftest import host, playbook, unmanaged
 from .helpers import joined, ok, until, variables
+from .test_node_health_decider import FORGET
 
 GPU, CPU, SPARE = "gpu-st-p5-1", "cpu-st-c5-1", "burst-dy-c5-3"
 SAID = "/run/sandbox-dcgm"
@@ -251,7 +252,6 @@ def broken_disk() -> Iterator[Host]:
 
 
 DRAINS = ("--tags", "node_health", "--limit", f"head,{GPU},{CPU}")
-FORGET = f"systemctl stop {HEALTH}-decider.timer && rm -f /var/lib/pcluster-postboot/node-health/history.json"
 
 
 @contextmanager

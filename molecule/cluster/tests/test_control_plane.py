@@ -315,7 +315,8 @@ def test_a_boot_beyond_its_time_is_ended_and_a_longer_time_helps(
 ) -> None:
     """ComputeNodeBootstrapTimeout ends a boot that takes longer; with more of it the same boot comes up."""
     good = pulled.ready(cluster)
-    pulled.s3.put_object(Key="bundles/slow.sh", Body=b'#!/bin/bash\nsleep "$1"\n')
+    with pulled.publishing:
+        pulled.s3.put_object(Key="bundles/slow.sh", Body=b'#!/bin/bash\nsleep "$1"\n')
     slow = {"Script": f"s3://{pulled.s3.name}/bundles/slow.sh", "Args": ["100"]}
 
     def boots_within(timeout: int) -> None:

@@ -89,6 +89,13 @@ def healed(node: Host) -> None:
     node.check_output(f": > {KMSG}; {program} --forget")
 
 
+# What the decider keeps of drains goes, before a run of role node_health starts it again.
+FORGET = (
+    f"systemctl stop {DECIDER}.timer && "
+    "rm -rf /var/lib/pcluster-postboot/node-health /run/pcluster-postboot/node-health/decider.json"
+)
+
+
 @contextmanager
 def draining(play: Play, cluster: Cluster, *more_nodes: str, **more: object) -> Iterator[None]:
     """A cluster whose nodes with findings are drained; afterwards with the sandbox's settings, and without a past."""
@@ -97,8 +104,7 @@ def draining(play: Play, cluster: Cluster, *more_nodes: str, **more: object) -> 
     try:
         yield
     finally:
-        files = "/var/lib/pcluster-postboot/node-health /run/pcluster-postboot/node-health/decider.json"
-        host(cluster.head).check_output(f"systemctl stop {DECIDER}.timer && rm -rf {files}")
+        host(cluster.head).check_output(FORGET)
         ok(play("--limit", cluster.head, *ONLY))
 
 
