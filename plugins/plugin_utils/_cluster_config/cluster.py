@@ -86,8 +86,8 @@ class Cluster:
             for key in ("policies", "s3_access"):
                 if item.get(key):
                     self.refuse(
-                        f"{where} has instance_role and {key}; needed: one of them, as the role takes the place of the "
-                        "other"
+                        f"{where} has instance_role and {key}; needed: one of them, because ParallelCluster adds "
+                        "nothing to a role of yours"
                     )
             self.draft.ask(f"{where}.instance_role", role, *path, "Iam", "InstanceRole")
             if policies:
