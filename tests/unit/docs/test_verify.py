@@ -21,6 +21,10 @@ def test_verify_prints_these_words(words: str) -> None:
     assert words in SOURCE
 
 
+def test_the_table_has_words() -> None:
+    assert len(WORDS) > 10
+
+
 def test_the_figure_of_the_example_fails_below_what_the_page_says() -> None:
     example = re.search(r"busbw: (\d+)", PAGE.partition("verify_nccl_expected:")[2])
     assert example
