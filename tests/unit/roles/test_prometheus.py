@@ -95,7 +95,25 @@ def test_the_region_is_the_workspaces_or_else_the_clusters(
 
 @pytest.mark.parametrize("workspace", ["", "prod", "https://example.org/metrics"])
 def test_what_is_no_workspace_has_no_id(variables: Variables, workspace: str) -> None:
-    assert variables(prometheus_amp_workspace=workspace)("__prometheus_amp_id") == ""
+    value = variables(prometheus_mode="amp-only", prometheus_amp_workspace=workspace)
+    assert (value("__prometheus_amp_id"), value("__prometheus_amp_usable")) == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("node_type", "mode", "workspace", "usable"),
+    [
+        ("head", "amp-only", ID, True),
+        ("head", "amp+amg", URL, True),
+        ("head", "self-hosting", "", True),
+        ("head", "self-hosting", ID, False),
+        ("monitoring", "self-hosting", ID, True),
+    ],
+)
+def test_a_workspace_to_which_nothing_would_write_is_refused(
+    variables: Variables, node_type: str, mode: str, workspace: str, usable: bool
+) -> None:
+    value = variables(node_type=node_type, prometheus_mode=mode, prometheus_amp_workspace=workspace)
+    assert value("__prometheus_amp_usable") is usable
 
 
 @pytest.mark.parametrize(
