@@ -892,6 +892,7 @@ def test_status_and_list(head: Head, capsys: pytest.CaptureFixture[str]) -> None
     assert re.fullmatch(rf"{head.address}/a:1 +ready +100 B +{re.escape(head.path('a:1').name)}", lines[1])
     assert re.search(r"/b:1 +failed +.* answered 404 Not Found: .* \(next try in \d+ s\)", lines[2])
     assert "line 1: 'what is this' names no image" in lines[3]
+    assert lines[4].endswith("sudo systemctl reload container-images, on the head node")
     assert main.main(["list", "--directory", str(head.directory)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert re.search(rf"100 B +20\d\d-\S+ \S+ +{head.address}/a:1 +{noted[:19]}", lines[1])

@@ -58,6 +58,8 @@ def status(options: argparse.Namespace) -> int:
         print(line)
     for line in [*state.get("problems", []), *state.get("warnings", [])]:
         print(line)
+    if any(entry["state"] == "failed" for entry in state["images"].values()):
+        print("What failed is tried again at once by: sudo systemctl reload container-images, on the head node")
     age = now - state.get("updated", 0)
     advice = "on the head node: systemctl status container-images"
     if "updated" not in state:
