@@ -73,11 +73,10 @@ def run(context: Context) -> Iterator[Check]:
             yield Check("job", partition, "failed", f"srun ended with {seen.code}: {'; '.join(seen.errors)}")
         elif asked:
             kinds = {node.name: options.instance_types.get(node.name) or node.instance_type for node in asked}
-            # Without EFA in the cluster's configuration even a p5 has no device.
-            if not any(node.efa or seen.values.get(node.name, {}).get("device") for node in asked):
-                kinds = dict.fromkeys(kinds, "")
+            # Without EFA in the cluster's configuration, which each compute resource has, even a p5 has no device.
+            with_efa = {kinds[node.name] for node in asked if node.efa or seen.values.get(node.name, {}).get("device")}
             gpus = {node.name for node in asked if node.gpus}
-            yield from _judge(partition, seen.values, kinds, options, gpus)
+            yield from _judge(partition, seen.values, kinds, options, gpus, with_efa)
 
 
 def _judge(
@@ -86,8 +85,12 @@ def _judge(
     kinds: Mapping[str, str],
     options: Options,
     gpus: Collection[str] = (),
+    with_efa: Collection[str] = (),
 ) -> Iterator[Check]:
-    """Yield the checks of some nodes; `kinds` has the instance type of each, or nothing, `gpus` who has some."""
+    """Yield the checks of some nodes; `kinds` has the instance type of each, or nothing, `gpus` who has some.
+
+    `with_efa` has the types whose nodes should have EFA devices.
+    """
     of = {name: values.get(name, {}) for name in kinds}
     reports = {name: _report(seen) for name, seen in of.items()}
     yield from _last_run(subject, reports)
@@ -95,8 +98,8 @@ def _judge(
         yield from _versions(subject, reports, options.versions)
     neurons = {name for name, kind in kinds.items() if has_neuron(kind)}
     yield from _exporters(subject, of, reports, options.exporters, {"gpu": gpus, "neuron": neurons})
-    if any(seen.get("device") for seen in of.values()) or any(kind in devices.DEVICES for kind in kinds.values()):
-        yield from _fabric(subject, of, kinds)
+    if any(seen.get("device") for seen in of.values()) or any(kind in devices.DEVICES for kind in with_efa):
+        yield from _fabric(subject, of, {name: kind if kind in with_efa else "" for name, kind in kinds.items()})
 
 
 def _exporters(

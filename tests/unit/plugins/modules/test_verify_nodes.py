@@ -221,6 +221,13 @@ def test_no_device_anywhere(cluster: Cluster, run: Run) -> None:
     assert "n[1-2] has 0 of the 4 EFA devices" in run()["complaints"][0]
 
 
+def test_a_type_without_efa_beside_one_with_it(cluster: Cluster, run: Run) -> None:
+    """EFA is a setting of each compute resource, of which a queue may have several."""
+    cluster.efa("n1", 4, 4)
+    result = run(instance_types={"n1": P4D, "n2": "g6e.24xlarge"})
+    assert checks(result, "efa") == [("q", "efa", "ok", "libfabric sees 0 or 4 devices on each node")]
+
+
 def test_devices_without_efas_software(cluster: Cluster, run: Run) -> None:
     cluster.efa("n2", 4, 4)
     (cluster.root / "n2/opt/amazon/efa/bin/fi_info").unlink()
