@@ -42,8 +42,9 @@ _MOST_LINES = 8
 STAGES = {1: "one_node", 2: "two_nodes"}
 STATUSES = {"ok": "ok", "short": "failed", "suspicious": "failed", "unknown": "unknown"}
 
-# EC2's types whose NICs can reach the GPUs' memory (GPUDirect RDMA): P4 and newer.
-_GPUDIRECT = re.compile(r"p([4-9]|[1-9]\d)")
+# EC2's types whose NICs can reach the GPUs' memory (GPUDirect RDMA): P4 and newer. aws-ofi-nccl asks for it on all of
+# them but p5.4xlarge (src/platform-aws.cpp, gdr_required).
+_GPUDIRECT = re.compile(r"p([4-9]|[1-9]\d)(?!\.4xlarge$)")
 # AWS' own settings for Open MPI, which has little to send here: over TCP, and not over the bridge of Docker. The bridge
 # has the same address on every node, where Open MPI would wait for ever. Slurm's PMIx offers what Open MPI's has not,
 # which would say so in many lines. Interfaces may be named by only one of the two variables.

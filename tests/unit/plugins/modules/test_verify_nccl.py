@@ -871,10 +871,13 @@ def test_gpudirect_must_be_used_where_there_is_some(
     result = run(only("two"))
     assert dict(checks(result, status))["GPUDirect RDMA on 2 nodes"].startswith(line)
     assert result["report"]["ok"] == (status == "unknown")
-    # Of EC2's types only P4 and newer ones have it.
-    cluster.nodes("n3", "n4", feature="g6e.48xlarge", efa=4)
-    cluster.says(efa=4, indirect=["n3", "n4"])
-    assert "GPUDirect RDMA on 2 nodes" not in statuses(run(only("two")))
+    # Of EC2's types only P4 and newer ones have it, but for the smallest.
+    for kind, devices, nodes in (("g6e.48xlarge", 4, ["n3", "n4"]), ("p5.4xlarge", 1, ["n5", "n6"])):
+        cluster.nodes(*nodes, feature=kind, efa=devices)
+        cluster.says(efa=devices, indirect=nodes)
+        told = statuses(run(only("two")))
+        assert told["EFA is selected on 2 nodes"] == "ok"
+        assert "GPUDirect RDMA on 2 nodes" not in told
 
 
 def test_a_type_that_nobody_has_measured_is_not_passed_at_any_speed(cluster: Cluster, run: Run) -> None:
