@@ -14,8 +14,10 @@ does not use the wire. An all_gather and a reduce_scatter have the same bound. O
 sends leaves the node, hence W (n-1) / (g (n-g)). Inside one node each GPU's NVLink bounds what it sends or receives;
 only an all_reduce may exceed that, where the switches add (NVLink SHARP): then at most 2 (n-1)/n of it.
 
-Where nobody has published a figure, only what is far below the limit is judged: no published figure is. Without NVLink
-the GPUs of a node may be slower among themselves than the wire, so that the limit says nothing of what is well.
+Beyond the sizes that somebody has published, only what is far below the limit is judged: no published figure is. Of an
+all_gather and a reduce_scatter between nodes, W stands for the limit there: NCCL has a ring for them alone, by which
+all bytes cross the wire. Without NVLink the GPUs of a node may be slower among themselves than the wire, so that the
+limit says nothing of what is well.
 """
 
 from __future__ import annotations
@@ -135,7 +137,11 @@ def _series(
 _P5 = "p5.48xlarge"
 _TESTS = _AWSOME + "micro-benchmarks/nccl-tests/README.md"
 _PCS = _AWSOME + "architectures/aws-pcs/tests/compute-test.md"
-_EP = _AWSOME + "micro-benchmarks/expert-parallelism/ep-backend-comparison/"
+# Of July 2026: later ones have other machines.
+_EP = (
+    "https://github.com/awslabs/awsome-distributed-ai/blob/4f1c49ccc1b60227fdb29e73c011fbca3f5fd49b/"
+    "micro-benchmarks/expert-parallelism/ep-backend-comparison/"
+)
 _ISSUE_1442 = "https://github.com/NVIDIA/nccl/issues/1442 (NVLink SHARP Performance on AWS P5)"
 PUBLISHED: tuple[Expectation, ...] = (
     *(
@@ -245,22 +251,27 @@ PUBLISHED: tuple[Expectation, ...] = (
     ),
     *(
         row
-        for kind, nodes, page, busbw in (
-            (_P5, 4, "RESULTS-p5.md", 45.1),
-            (_P5, 8, "RESULTS-p5.md", 40.4),
-            ("p6-b300.48xlarge", 2, "RESULTS.md", 104.9),
-            ("p6-b300.48xlarge", 4, "RESULTS.md", 93.9),
-            ("p6-b300.48xlarge", 8, "RESULTS.md", 72.5),
-            ("p6-b300.48xlarge", 16, "RESULTS.md", 73.8),
-            ("p6-b300.48xlarge", 32, "RESULTS.md", 54.7),
+        for kind, nodes, page, busbw, peak in (
+            (_P5, 4, "RESULTS-p5.md", 45.1, 53.9),
+            (_P5, 8, "RESULTS-p5.md", 40.4, 51.1),
+            ("p6-b300.48xlarge", 2, "RESULTS.md", 104.9, 179.6),
+            ("p6-b300.48xlarge", 4, "RESULTS.md", 93.9, 116.9),
+            ("p6-b300.48xlarge", 8, "RESULTS.md", 72.5, 103.1),
+            ("p6-b300.48xlarge", 16, "RESULTS.md", 73.8, 84.0),
+            ("p6-b300.48xlarge", 32, "RESULTS.md", 54.7, 74.4),
+        )
+        for size, figure, meaning in (
+            (64 * _MIB, busbw, "AWS's reference for expert parallelism, at its size of message"),
+            (8 * _GIB, peak, "The peak of AWS's reference for expert parallelism, which ran up to 8 GiB"),
         )
         for row in _series(
             kind,
             nodes,
             "alltoall",
             _EP + page,
-            "AWS's reference for expert parallelism. Most of an alltoall leaves the node: it is far below all_reduce",
-            {64 * _MIB: busbw},
+            f"{meaning}. Most of an alltoall leaves the node: it is far below all_reduce",
+            {size: figure},
+            and_up=figure == peak,
         )
     ),
 )
@@ -325,6 +336,10 @@ def _row(item: Any, where: str, variable: str) -> Expectation:
         tolerance = _above(tolerance, f"{where}: tolerance", "a share such as 0.1", zero=True)
         if tolerance >= 1:
             raise Problem(f"{where}: tolerance: found {item['tolerance']!r}; needed: a share below 1, such as 0.1")
+    most = limit(kind, int(nodes), collective)
+    if most and busbw > most.busbw:
+        possible = f"{most.busbw:.4g} GB/s or less, because more is not possible: {most.meaning}"
+        raise Problem(f"{where}: busbw: found {busbw:.4g}; needed: {possible}")
     source, meaning = str(item.get("source") or variable), str(item.get("meaning") or "the user's own figure")
     tolerance = None if tolerance in (None, "") else tolerance
     return Expectation(kind, int(nodes), collective, size, busbw, source, meaning, False, tolerance)
@@ -395,13 +410,18 @@ def _inside(hardware: Hardware, collective: str, n: int) -> Limit | None:
     return Limit(float(hardware.nvlink), said, _NVLINK)
 
 
-def too_low(instance_type: str, collective: str, size: int, busbw: float, most: Limit) -> float:
-    """Return the share of the limit that a healthy machine exceeds at this size; 0 where this one does, or may not."""
-    hardware = HARDWARE.get(instance_type)
-    if not hardware or not hardware.nvlink or collective_of(collective) not in _READ:
-        return 0.0
+def too_low(instance_type: str, nodes: int, collective: str, size: int, busbw: float, most: Limit | None) -> str:
+    """Return why no healthy machine is that slow at this size; nothing where one may be."""
+    hardware, collective = HARDWARE.get(instance_type), collective_of(collective)
+    if not most or not hardware or not hardware.nvlink or collective not in _READ:
+        return ""
+    wire = nodes > 1 and collective != "all_reduce"
+    possible = min(most.busbw, hardware.gbps / 8) if wire else most.busbw
     share = next((share for at, share in _TOO_LOW if size >= at * (1 - _SAME_SIZE)), 0.0)
-    return share if busbw < share * most.busbw else 0.0
+    if busbw >= share * possible:
+        return ""
+    what = f"of the {possible:.4g} GB/s of the wire" if wire else "of that"
+    return f"{_NOBODY}, and less than {share:.0%} {what} is no healthy fabric"
 
 
 def judge(
@@ -441,8 +461,8 @@ def judge_run(
 ) -> Judgement:
     """Judge a whole run, (size, busbw) for each row: by the largest size that has an expectation.
 
-    Smaller sizes depend more on versions and settings: what is short there is told, and does not decide. Without any
-    expectation the largest size is judged by what is possible.
+    Smaller sizes depend more on versions and settings: what is short there is told, and does not decide. Beyond all
+    expectations the largest size is judged by what is possible.
     """
     rows, most = tuple(rows), limit(instance_type, nodes, collective, ranks)
     if not measured:
@@ -455,14 +475,14 @@ def judge_run(
             return Judgement("suspicious", f"at {readable(size)}: {verdict.message}")
         if row:
             judged.append((size, verdict))
-    if not judged:
-        size, busbw = max(measured)
+    size, busbw = max(measured)
+    if not judged or size > judged[-1][0]:
         verdict = judge(busbw, None, most=most, size=size)
-        share = too_low(instance_type, collective, size, busbw, most) if most else 0.0
-        if not share:
+        why = too_low(instance_type, nodes, collective, size, busbw, most)
+        if why:
+            return Judgement("short", f"{verdict.message.partition(';')[0]}; {why}")
+        if not judged:
             return verdict
-        said = verdict.message.partition(";")[0]
-        return Judgement("short", f"{said}; {_NOBODY}, and less than {share:.0%} of that is no healthy fabric")
     *smaller, (_size, last) = judged
     short = [readable(size) for size, verdict in smaller if verdict.status == "short"]
     where = ", ".join(short) if len(short) < 3 else f"{len(short)} sizes from {short[0]} to {short[-1]}"

@@ -919,7 +919,7 @@ def test_nodes_with_fewer_devices_than_their_type_has(cluster: Cluster, run: Run
 def test_slow_nodes_are_found(cluster: Cluster, run: Run, count: int, slow: list[int]) -> None:
     cluster.nodes(*(f"n{index}" for index in range(1, count + 1)))
     cluster.says(slow={f"n{index}": 0.5 for index in slow})
-    result = run(only("all", expected=[row(count, 480)], mpi="none"))
+    result = run(only("all", expected=[row(count, 450)], mpi="none"))
     check = next(check for check in result["report"]["checks"] if check["name"] == "slow node")
     assert check["details"] == {"slow": [f"n{index}" for index in slow]}
     names = " and ".join(f"n{index}" for index in slow)
