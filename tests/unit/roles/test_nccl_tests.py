@@ -420,6 +420,16 @@ def test_a_job_in_a_container_needs_an_image(cluster: Cluster) -> None:
     assert all("SHARED=0" in call and "--container-image=docker://x" in call for call in cluster.calls())
 
 
+def test_steps_have_the_gpus_of_the_job(cluster: Cluster) -> None:
+    """An exclusive job has all of a node's, and its steps none that they do not ask for. Slurm may not know of GPUs."""
+    cluster.job("phase1-baseline.sbatch", SLURM_GPUS_ON_NODE="8")
+    calls = cluster.calls()
+    assert calls
+    assert all("--gres=gpu:8 " in call for call in calls)
+    cluster.job("phase1-baseline.sbatch")
+    assert not any("--gres" in call for call in cluster.calls()[len(calls) :])
+
+
 def test_few_cores_and_no_mpi(tmp_path: Path) -> None:
     alone = Cluster(tmp_path, mpi=False)
     alone.publish("nccl-tests", "2.19.6-cuda13-x86_64", "bin/all_reduce_perf")
