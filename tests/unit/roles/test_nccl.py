@@ -546,7 +546,7 @@ def hook(
     """Run the hook; return the mounts, what the container's environment comes to, and the run itself."""
     (folder / "mounts").write_text("")
     (folder / "environ").write_text(environ)
-    files = {"ENROOT_MOUNTS": str(folder / "mounts"), "ENROOT_ENVIRON": str(folder / "environ")}
+    files = {f"ENROOT_{name.upper()}": str(folder / name) for name in ("mounts", "environ", "rootfs")}
     done = run(folder / "hook", **files, **given)
     lines = (folder / "environ").read_text().splitlines()
     return (folder / "mounts").read_text().splitlines(), dict(line.split("=", 1) for line in lines), done
@@ -567,6 +567,37 @@ def test_a_container_gets_it_when_its_job_says_so(shared: Callable[..., Path]) -
     _mounts, environ, _done = hook(folder, "", NCCL_SHARED="1", NCCL_SOCKET_IFNAME="eth0")
     home = f"{folder}/{NCCL}"
     assert environ == {"LD_LIBRARY_PATH": ":".join(libraries), "NCCL_DEBUG": "WARN", "NCCL_HOME": home}
+
+
+@pytest.mark.parametrize(
+    ("has", "missing"),
+    [
+        (["EFA_1.1", "EFA_1.4", "IBVERBS_1.14"], ""),
+        (["EFA_1.1", "EFA_1.3", "IBVERBS_1.14"], "EFA_1.4"),
+        ([], "EFA_1.1 EFA_1.4 IBVERBS_1.14"),
+    ],
+)
+def test_an_image_with_an_older_rdma_core_keeps_its_own_efa(
+    shared: Callable[..., Path], has: list[str], missing: str
+) -> None:
+    """libefa 1.4 is of rdma-core 59. libfabric of EFA installer 1.50 does not load without."""
+    folder = shared()
+
+    def library(path: Path, versions: list[str]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"\0".join([b"\x7fELF", b"FI_EFA_1", *(version.encode() for version in versions), b""]))
+
+    library(folder / "amazon/efa/lib/libfabric.so.1", ["EFA_1.1", "EFA_1.4", "IBVERBS_1.14"])
+    image = folder / "rootfs/usr/lib/x86_64-linux-gnu"
+    library(image / "libefa.so.1", [version for version in has if version.startswith("EFA")])
+    library(image / "libibverbs.so.1", [version for version in has if version.startswith("IBV")])
+    mounts, environ, done = hook(folder, "LD_LIBRARY_PATH=/image\n", NCCL_SHARED="1")
+    tops = ["nccl"] if missing else ["nccl", "aws-ofi-nccl", "amazon/ofi-nccl", "amazon/efa"]
+    assert [line.split()[0] for line in mounts] == [f"{folder}/{top}" for top in tops]
+    assert environ["LD_LIBRARY_PATH"].startswith(f"{folder}/{NCCL}/lib:")
+    warned = f"[WARN] NCCL_SHARED is 1, and EFA is the image's own: its rdma-core is older than the node's {folder}"
+    assert done.returncode == 0
+    assert done.stderr == (f"{warned}/amazon/efa, which needs {missing}\n" if missing else "")
 
 
 def test_a_container_whose_programs_bring_their_own_has_it_preloaded(shared: Callable[..., Path]) -> None:
