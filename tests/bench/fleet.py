@@ -221,7 +221,9 @@ class Cloud:
 
     def information(self, request: dict[str, Any]) -> dict[str, Any]:
         """At most 50 a page (botocore's model of ssm, MaxResultsEC2Compatible)."""
-        cluster = next(each["Values"][0] for each in request["Filters"] if each["Key"].startswith("tag:"))
+        (wanted,) = request["Filters"]  # SSM takes no other filter beside a tag's
+        assert wanted["Key"].startswith("tag:")
+        cluster = wanted["Values"][0]
         names = [name for name in self.names if self.clusters[name] == cluster]
         start, size = int(request.get("NextToken") or 0), request["MaxResults"]
         assert size <= 50

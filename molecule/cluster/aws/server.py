@@ -3,10 +3,10 @@
 """The sandbox's AWS: moto, and small fakes for the calls that moto lacks.
 
 DescribeInstanceInformation is answered for moto's own running instances. An instance's tag `sandbox:ssm` says what its
-agent's PingStatus is (Online without the tag); pages, filters and limits are those of the real service. Run Command is
-in commands.py, Session Manager in sessions.py (/sandbox/sessions takes what a test wants of it), launch templates are
-in launches.py (/sandbox/no-capacity takes types of instances that EC2 is out of), the names of a cluster's private zone
-in names.py, what EC2 has scheduled in schedules.py (/sandbox/capacity-reservations takes reservations), what
+agent's PingStatus is (Online without the tag); pages, filters and limits are in agents.py. Run Command is in
+commands.py, Session Manager in sessions.py (/sandbox/sessions takes what a test wants of it), launch templates are in
+launches.py (/sandbox/no-capacity takes types of instances that EC2 is out of), the names of a cluster's private zone in
+names.py, what EC2 has scheduled in schedules.py (/sandbox/capacity-reservations takes reservations), what
 CloudFormation needs for the stacks of our playbooks in resources.py, and SageMaker HyperPod in hyperpod.py
 (/sandbox/hyperpod takes clusters).
 
@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from io import BytesIO
 from typing import Any
 
+import agents
 import exports
 import hyperpod
 import launches
@@ -55,10 +56,7 @@ def running(region: str) -> Iterator[tuple[Any, dict[str, str]]]:
 
 def instance_information(region: str, request: dict[str, Any]) -> dict[str, Any]:
     """One page of DescribeInstanceInformation, from the instances that run in `region`."""
-    size = request.get("MaxResults", 10)
-    if not 5 <= size <= 50:
-        raise InvalidRequest("ValidationException", f"MaxResults is {size}; it must be from 5 to 50")
-    rows = []
+    known = []
     for instance, tags in running(region):
         row = {
             "InstanceId": instance.id,
@@ -68,24 +66,8 @@ def instance_information(region: str, request: dict[str, Any]) -> dict[str, Any]
             "IPAddress": instance.private_ip,
             "AgentVersion": "3.3.2299.0",
         }
-        if all(matches(row, tags, wanted) for wanted in request.get("Filters", [])):
-            rows.append(row)
-    start = int(request.get("NextToken") or 0)
-    page: dict[str, Any] = {"InstanceInformationList": rows[start : start + size]}
-    if start + size < len(rows):
-        page["NextToken"] = str(start + size)
-    return page
-
-
-def matches(row: dict[str, Any], tags: dict[str, str], wanted: dict[str, Any]) -> bool:
-    key, values = wanted["Key"], wanted["Values"]
-    if key == "InstanceIds":
-        return row["InstanceId"] in values
-    if key == "PingStatus":
-        return row["PingStatus"] in values
-    if key.startswith("tag:"):
-        return tags.get(key[4:]) in values
-    raise InvalidRequest("InvalidFilterKey", f"{key} is not a filter of this call")
+        known.append((row, tags))
+    return agents.page(known, request)
 
 
 class Application:

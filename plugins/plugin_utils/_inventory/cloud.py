@@ -46,12 +46,15 @@ def describe_instances(client: Any, filters: Sequence[dict[str, Any]]) -> list[d
 
 
 def online_instances(client: Any, key: str, values: Sequence[str]) -> set[str]:
-    """Return the instances, chosen by a filter, whose SSM agents answer. A page may be empty and not be the last."""
+    """Return the instances, chosen by a filter, whose SSM agents answer. A page may be empty and not be the last.
+
+    SSM refuses a tag's filter beside any other, such as PingStatus.
+    """
     pages = client.get_paginator("describe_instance_information").paginate(
-        Filters=[{"Key": "PingStatus", "Values": ["Online"]}, {"Key": key, "Values": list(values)}],
-        PaginationConfig={"PageSize": SSM_PAGE_SIZE},
+        Filters=[{"Key": key, "Values": list(values)}], PaginationConfig={"PageSize": SSM_PAGE_SIZE}
     )
-    return {entry["InstanceId"] for page in pages for entry in page.get("InstanceInformationList", ())}
+    agents = (agent for page in pages for agent in page.get("InstanceInformationList", ()))
+    return {agent["InstanceId"] for agent in agents if agent.get("PingStatus") == "Online"}
 
 
 def slurm_nodes(client: Any, cluster: str) -> dict[str, str]:

@@ -15,8 +15,10 @@ from typing import Any, Callable
 import pytest
 import yaml
 
+from ansible_collections.pcluster.postboot.tests.programs import load
 from ansible_collections.pcluster.postboot.tests.unit.plugins.aws import error
 
+AGENTS = load("molecule/cluster/aws/agents.py")
 Instance = dict[str, Any]
 AWS_VARIABLES = ("AWS_", "ANSIBLE_INVENTORY", "ANSIBLE_CACHE", "ANSIBLE_TRANSFORM")
 
@@ -127,7 +129,17 @@ class FakeClient:
         self.aws.calls.append(("ssm", self.region, {f["Key"]: f["Values"] for f in Filters}))
         if isinstance(self.aws.online, Exception):
             raise self.aws.online
-        return [{"InstanceId": instance} for instance in sorted(self.aws.online)]
+        known = [(self._information(one), _tags(one)) for one in self.aws.instances[self.region]]
+        try:
+            found: list[dict[str, Any]] = AGENTS.chosen(known, Filters)
+        except AGENTS.InvalidRequest as refused:
+            raise error(*refused.args, "DescribeInstanceInformation") from refused
+        return found
+
+    def _information(self, instance: Instance) -> dict[str, str]:
+        """Return what SSM says of an agent. One that was lost stays in its list."""
+        name = instance["InstanceId"]
+        return {"InstanceId": name, "PingStatus": "Online" if name in self.aws.online else "ConnectionLost"}
 
     def scan(self, TableName: str, ProjectionExpression: str) -> list[dict[str, Any]]:
         self.aws.calls.append(("dynamodb", self.region, {"table": TableName}))
@@ -137,9 +149,13 @@ class FakeClient:
         return [{"Id": {"S": name}, "InstanceId": {"S": instance}} for name, instance in found.items()]
 
 
+def _tags(instance: Instance) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
+
+
 def _passes(instance: Instance, wanted: dict[str, Any]) -> bool:
     """Filter as EC2 does: * and ? are wild, [ is not."""
-    tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
+    tags = _tags(instance)
     name = wanted["Name"]
     if name == "instance-state-name":
         value = instance["State"]["Name"]

@@ -22,6 +22,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem im
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import remote_script, run_command
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.remote_script import Node
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._fleet import rollout as fleet_rollout
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.nodes import TAG_CLUSTER
 from ansible_collections.pcluster.postboot.tests.programs import load
 from ansible_collections.pcluster.postboot.tests.unit.plugins.aws import error
 
@@ -59,6 +60,7 @@ class Aws:
         self.now = 1000.0
         self.seconds = 0.0  # between two moments at which nodes run what they have got, for the action
         self.alive: dict[str, str] = {}  # region by instance
+        self.clusters: dict[str, str] = {}  # by instance
         self.offline: set[str] = set()
         self.unregistered: set[str] = set()
         self.fails: dict[str, list[Exception]] = {}  # what the next calls of an operation raise
@@ -66,6 +68,7 @@ class Aws:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.batches: list[list[str]] = []
         self.parameters: dict[str, Any] = {}
+        self.agents = load("molecule/cluster/aws/agents.py")
         module = load("molecule/cluster/aws/commands.py")
         monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: self.now, monotonic=lambda: self.now))
         self.refusal = module.InvalidRequest
@@ -80,7 +83,7 @@ class Aws:
 
     def node(self, name: str, kind: str = "compute", cluster: str = "main", region: str = "us-east-1") -> Node:
         instance = f"i-{len(self.alive) + 1:017x}"
-        self.alive[instance] = region
+        self.alive[instance], self.clusters[instance] = region, cluster
         return Node(name, instance, region, cluster, kind)
 
     def nodes(self, count: int, **more: Any) -> list[Node]:
@@ -98,6 +101,10 @@ class Aws:
         said = {"id": command["id"], "code": code, "stdout": output(code) if text is None else text}
         self.service.reply(node.instance_id, {**said, "stderr": "", "late": late})
         self.done[node.instance_id] = self.now
+
+    def information(self, instance: str) -> dict[str, str]:
+        """What SSM says of an agent. One that was lost stays in its list."""
+        return {"InstanceId": instance, "PingStatus": "ConnectionLost" if instance in self.offline else "Online"}
 
     def throttle(self) -> None:
         raise error("ThrottlingException")
@@ -154,8 +161,11 @@ class Client:
             raise waiting.pop(0)
         here = [one for one, region in self.aws.alive.items() if region == self.region]
         if operation == "describe_instance_information":
-            online = [{"InstanceId": one} for one in here if one not in self.aws.offline]
-            yield {"InstanceInformationList": online}
+            known = [(self.aws.information(one), {TAG_CLUSTER: self.aws.clusters[one]}) for one in here]
+            try:
+                yield {"InstanceInformationList": self.aws.agents.chosen(known, request["Filters"])}
+            except self.aws.agents.InvalidRequest as refused:
+                raise error(*refused.args) from refused
         else:
             assert operation == "describe_instances"
             wanted = next(found["Values"] for found in request["Filters"] if found["Name"] == "instance-id")
