@@ -2,7 +2,9 @@
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Who is told of what: subscriptions and policies of topics, alarms, and topics as the targets of EventBridge's rules.
 
-moto's CloudFormation leaves out the first three, and moto's EventBridge refuses the last.
+moto's CloudFormation leaves out the first three, and moto's EventBridge refuses the last. An event reaches a topic only
+if the topic's policy lets EventBridge publish without a condition: "You can't use Condition blocks in Amazon SNS topic
+policies for EventBridge" (EventBridge User Guide, "Amazon SNS permissions").
 """
 
 from __future__ import annotations
@@ -109,11 +111,23 @@ def send_to_targets(self: Rule, event: Any, transform_input: bool = True) -> Non
 
 
 def _publish(topic: str, message: str) -> None:
+    """Publish a rule's message. AWS, too, tells nobody of one that the topic's policy keeps out, but counts it."""
     _arn, _aws, _sns, region, account, _name = topic.split(":")
     backend = sns_backends[account][region]
     if topic not in backend.topics:
         raise TopicNotFound
-    backend.topics[topic].publish(message)
+    if any(_lets_events_in(statement) for statement in json.loads(backend.topics[topic].policy)["Statement"]):
+        backend.topics[topic].publish(message)
+
+
+def _lets_events_in(statement: dict[str, Any]) -> bool:
+    action, principal = statement["Action"], statement["Principal"]
+    return (
+        statement["Effect"] == "Allow"
+        and "sns:Publish" in (action if isinstance(action, list) else [action])
+        and principal == {"Service": "events.amazonaws.com"}
+        and "Condition" not in statement
+    )
 
 
 def patches() -> list[tuple[Any, str, Any]]:
