@@ -104,14 +104,18 @@ def knowledge(action: str) -> dict[str, Any] | None:
     return found
 
 
+def kinds(action: str) -> dict[str, list[str]]:
+    """The kinds of things that an action may name, and their ARNs as regular expressions."""
+    service = {kind.lower(): each for kind, each in KNOWN[action.partition(":")[0]]["Resources"].items()}
+    return {
+        kind: [re.sub(r"\\?\$\{\w+\}", "[^:]*", text) for text in service[kind.lower()]["ARNFormats"]]
+        for kind in (knowledge(action) or {}).get("Resources", [])
+    }
+
+
 def resources(action: str) -> list[str]:
-    """The kinds of ARN that an action takes, as regular expressions."""
-    service = KNOWN[action.partition(":")[0]]
-    kinds = {kind.lower(): each for kind, each in service["Resources"].items()}
-    formats = [
-        text for kind in (knowledge(action) or {}).get("Resources", []) for text in kinds[kind.lower()]["ARNFormats"]
-    ]
-    return [re.sub(r"\\?\$\{\w+\}", "[^:]*", text) for text in formats]
+    """The ARNs that an action takes, as regular expressions."""
+    return [pattern for patterns in kinds(action).values() for pattern in patterns]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda each: each.stem)
@@ -126,15 +130,13 @@ def test_a_document_allows_known_actions_on_narrow_resources(document: Path) -> 
             assert "*" not in action
             known = knowledge(action)
             assert known is not None, f"{action} is no action of AWS"
-            kinds = resources(action)
-            if not kinds or action in WITHOUT_RESOURCES:
+            arns = resources(action)
+            if not arns or action in WITHOUT_RESOURCES:
                 assert listed(each["Resource"]) == ["*"], f"{action} of {each['Sid']} takes no resource"
             else:
                 for resource in listed(each["Resource"]):
-                    assert resource != "*", f"{action} of {each['Sid']} takes {kinds}"
-                    assert any(re.fullmatch(kind, resource) for kind in kinds), (
-                        f"{action} takes {kinds}, not {resource}"
-                    )
+                    assert resource != "*", f"{action} of {each['Sid']} takes {arns}"
+                    assert any(re.fullmatch(arn, resource) for arn in arns), f"{action} takes {arns}, not {resource}"
 
 
 def test_each_exception_is_needed() -> None:

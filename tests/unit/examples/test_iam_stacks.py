@@ -18,7 +18,7 @@ import pytest
 from ansible_collections.pcluster.postboot.tests import installed
 from ansible_collections.pcluster.postboot.tests.unit.playbooks.stacks import template
 
-from .test_iam import BOTO3, DOCUMENTS, actions, listed, methods, needed, operations
+from .test_iam import BOTO3, DOCUMENTS, actions, kinds, listed, methods, needed, operations, resources, statements
 
 ROOT = Path(__file__).resolve().parents[3]
 REGION = "us-east-2"
@@ -93,6 +93,18 @@ BESIDE = {
     "observability": {},
 }
 WITHOUT_HANDLERS = {"AWS::FSx::FileSystem"}
+# What EC2 also asks about, where a call names such a thing, and the templates have none.
+KINDS_LEFT_OUT = {
+    "(Create|Delete)Tags .*": "tags of what the templates do not make",
+    ".* (ipam-pool|ipv4pool-ec2|ipv6pool-ec2)": "pools of addresses",
+    ".* vpn-gateway": "a VPN gateway",
+    "CreateVolume snapshot": "an empty volume",
+    "ModifyInstanceAttribute volume": "a volume's own attributes",
+    "RunInstances (capacity-reservation|group|placement-group|spot-instances-request)": "where an instance runs",
+    "RunInstances (elastic-gpu|elastic-inference|secondary-interface|secondary-subnet)": "more hardware",
+    "RunInstances (key-pair|snapshot)": "keys, and images that are the account's own",
+    "(Run|Start)Instances (group|license-configuration)": "licences",
+}
 
 
 def handlers(kind: str) -> dict[str, dict[str, Any]]:
@@ -153,6 +165,20 @@ def test_each_exception_is_needed() -> None:
     for stack, patterns in LEFT_OUT_OF.items():
         for pattern in patterns:
             assert any(re.fullmatch(pattern, each) for each in missing[stack]), (stack, pattern)
+
+
+def test_an_action_of_ec2_is_allowed_on_every_kind_of_thing_that_its_call_names() -> None:
+    """AWS' data do not tell which kinds EC2 always asks about, so each is allowed or has its reason."""
+    lacking = set()
+    for documents in STACKS.values():
+        every = [each for name in documents for each in statements(name)]
+        for action in (each for each in actions(*documents) if each.startswith("ec2:") and resources(each)):
+            named = [one for each in every if action in listed(each["Action"]) for one in listed(each["Resource"])]
+            for kind, patterns in kinds(action).items():
+                if not any(re.fullmatch(pattern, one) for pattern in patterns for one in named):
+                    lacking.add(f"{action.partition(':')[2]} {kind}")
+    assert {each for each in lacking if not fits(each, KINDS_LEFT_OUT)} == set()
+    assert all(any(re.fullmatch(each, one) for one in lacking) for each in KINDS_LEFT_OUT)
 
 
 def test_nothing_that_holds_data_can_be_deleted() -> None:
