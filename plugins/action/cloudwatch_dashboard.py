@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import log_group
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import AwsErrors, code_of, explain
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.session import Credentials, client_maker
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cloudwatch import dashboards
@@ -54,14 +54,14 @@ def apply(make: Any, args: dict[str, Any], check: bool) -> dict[str, Any]:
     name, region = args["cluster"], args["region"]
     client = make("cloudwatch", region)
     warnings: list[str] = []
-    log_group = args["log_group"]
-    if args["state"] == "present" and not log_group:
-        log_group = _log_group(make("logs", region), name, region, warnings)
+    logs = args["log_group"]
+    if args["state"] == "present" and not logs:
+        logs = _log_group(make("logs", region), name, region, warnings)
     cluster = dashboards.Cluster(
         name=name,
         region=region,
         namespace=args["namespace"] or f"ParallelCluster/{name}",
-        log_group=log_group,
+        log_group=logs,
         **{
             key: args[key]
             for key in ("metrics", "measurements", "per_device", "interval", "scrapes", "head_instance", "file_systems")
@@ -89,7 +89,7 @@ def apply(make: Any, args: dict[str, Any], check: bool) -> dict[str, Any]:
         "diff": diff,
         "dashboards": changed,
         "urls": urls,
-        "log_group": log_group,
+        "log_group": logs,
         "warnings": warnings,
         "msg": said if changed else "the dashboards are as they should be",
     }
@@ -126,15 +126,8 @@ def _put(client: Any, dashboard: str, body: dict[str, Any] | None, region: str) 
 
 
 def _log_group(client: Any, cluster: str, region: str, warnings: list[str]) -> str:
-    """Return the log group of a cluster: ParallelCluster names it by the time at which the cluster was made."""
     try:
-        pages = client.get_paginator("describe_log_groups").paginate(
-            logGroupNamePrefix=f"/aws/parallelcluster/{cluster}-"
-        )
-        groups = [group for page in pages for group in page["logGroups"]]
+        return log_group.newest(client, cluster)
     except AwsErrors as error:
         warnings.append(f"no logs are shown: {explain(error, region, 'logs:DescribeLogGroups', cluster)}")
         return ""
-    pattern = re.compile(rf"/aws/parallelcluster/{re.escape(cluster)}-\d{{12}}")
-    names = [str(group["logGroupName"]) for group in groups if pattern.fullmatch(group["logGroupName"])]
-    return max(names, default="")

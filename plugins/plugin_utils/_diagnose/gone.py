@@ -24,13 +24,13 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.eviden
 )
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.redact import KNOWN, Redactor
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import log_group
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import AwsErrors, code_of, explain
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.session import ClientMaker
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._diagnose.model import Node
 
-PREFIX = "/aws/parallelcluster/"
 PAGE = "node-does-not-come-up"
-_MOST_PAGES = 200  # of 50 streams each
+_MOST_PAGES = 200  # of one question; a page has 50 streams
 # A gone node's own words, and nothing of other nodes.
 _FINDERS = (*boot.FINDERS, *hardware.FINDERS, *storage.FINDERS)
 _NAME = re.compile(r"[a-z][a-z0-9-]*-(?:st|dy)-[a-z0-9-]+-\d+|i-[0-9a-f]{8,17}")
@@ -133,22 +133,22 @@ class Aws:
         return [name for name in found if f".{instance}." in name]
 
     def _find_group(self) -> str:
-        prefix = f"{PREFIX}{self.cluster}-"
-        told = self._ask(
-            "logs", "describe_log_groups", "logs:DescribeLogGroups", self.cluster, logGroupNamePrefix=prefix
-        )
-        exact = re.compile(re.escape(prefix) + r"\d+")
-        groups = [one for one in (told or {}).get("logGroups", []) if exact.fullmatch(one["logGroupName"])]
-        if not groups:
-            self._note(f"CloudWatch has no log group {prefix}<time>: the cluster's logs were not kept")
-            return ""
-        return str(max(groups, key=lambda one: one.get("creationTime", 0))["logGroupName"])
+        try:
+            found = log_group.newest(self.make("logs", self.region), self.cluster)
+        except AwsErrors as error:
+            self._note(str(explain(error, self.region, "logs:DescribeLogGroups", self.cluster)))
+            found = ""
+        else:
+            if not found:
+                group = f"{log_group.PREFIX}{self.cluster}-<time>"
+                self._note(f"CloudWatch has no log group {group}: the cluster's logs were not kept")
+        return found
 
     def _events(self, stream: str) -> str:
-        """Return the end of a stream."""
+        """Return the end of a stream. A page may be empty and not be the last, whose token comes again."""
         lines: list[str] = []
         size, token = 0, ""
-        while size < self.limits.file:
+        for _page in range(_MOST_PAGES):
             more = {"nextToken": token} if token else {}
             told = self._ask(
                 "logs",
@@ -163,9 +163,12 @@ class Aws:
             events = [str(one["message"]) for one in (told or {}).get("events", [])]
             lines = events + lines
             size += sum(len(line) + 1 for line in events)
-            if not events or told.get("nextBackwardToken") in ("", None, token):
+            before = (told or {}).get("nextBackwardToken")
+            if size >= self.limits.file or before in ("", None, token):
                 break
-            token = told["nextBackwardToken"]
+            token = before
+        else:
+            self._note(f"{self.group}, stream {stream}: only the last {_MOST_PAGES} pages of events were read")
         # Each event of this stream is a whole report, of which the last one counts.
         text = lines[-1] if lines and stream.endswith(".pcluster-postboot-report") else "\n".join(lines)
         return text[-self.limits.file :] + "\n" if text else ""

@@ -42,6 +42,8 @@ BOTO3 = [
     ("plugins/plugin_utils/_aws/cloudformation.py", ["infrastructure"]),
     ("plugins/plugin_utils/_aws/cloudformation.py", ["monitoring"]),
     ("plugins/plugin_utils/_aws/cloudformation.py", ["observability"]),
+    ("plugins/plugin_utils/_aws/log_group.py", ["cloudwatch"]),
+    ("plugins/plugin_utils/_aws/log_group.py", ["diagnose"]),
     ("plugins/plugin_utils/_aws/run_command.py", ["fleet"]),
     ("plugins/plugin_utils/_aws/session.py", ["inventory"]),
     ("plugins/plugin_utils/_aws/session_manager.py", ["hyperpod-fleet"]),

@@ -57,7 +57,9 @@ def instance(account: gone.Aws) -> str:
     found = str(ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"])
     ec2.terminate_instances(InstanceIds=[found])
     now = int(time.time() * 1000)
-    for group in (GROUP, "/aws/parallelcluster/alpha-202501010000", "/aws/parallelcluster/alpha-beta-202611231100"):
+    # A page has 50 groups, in the order of their names.
+    former = [f"/aws/parallelcluster/alpha-2025010100{minute:02}" for minute in range(50)]
+    for group in (GROUP, *former, "/aws/parallelcluster/alpha-beta-202611231100"):
         logs.create_log_group(logGroupName=group)
     for stream, lines in {
         f"ip-10-0-0-5.{found}.cloud-init-output": ["first", TOLD],
@@ -95,9 +97,44 @@ def test_a_node_that_is_gone_is_known_by_its_logs_console_and_state(
     assert account.notes == []
 
 
+class Stream:
+    """A stream whose pages CloudWatch gives backwards: some empty, and beyond the first the same token again."""
+
+    def __init__(self, *pages: list[str]) -> None:
+        self.pages, self.calls = pages, 0
+
+    def get_log_events(self, nextToken: str = "0", **_more: Any) -> dict[str, Any]:
+        self.calls += 1
+        number = int(nextToken)
+        events = [{"message": line} for line in self.pages[number]] if number < len(self.pages) else []
+        return {"events": events, "nextBackwardToken": str(min(number + 1, len(self.pages)))}
+
+
+def read(stream: Stream, most: int = 1_000_000) -> tuple[str, list[str]]:
+    limits = LIMITS._replace(file=most)
+    aws = gone.Aws(lambda _service, _region: stream, REGION, "alpha", limits, GROUP)
+    return aws._events("slurmd"), aws.notes
+
+
+def test_a_page_of_events_may_be_empty_and_not_be_the_last() -> None:
+    stream = Stream([], ["third", "fourth"], [], ["first", "second"])
+    assert read(stream) == ("first\nsecond\nthird\nfourth\n", [])
+    assert stream.calls == 5, "the last call has said that nothing is before"
+    assert read(Stream(["b"], [], ["a"]), most=2) == ("b\n", []), "no more is asked for than is kept"
+
+
+def test_a_stream_whose_pages_do_not_end_is_not_read_for_ever() -> None:
+    stream = Stream(["last"], *([[]] * 1000))
+    assert read(stream) == (
+        "last\n",
+        [f"{GROUP}, stream slurmd: only the last 200 pages of events were read"],
+    )
+    assert stream.calls == 200
+
+
 def test_the_newest_log_group_of_the_cluster_itself_is_taken(account: gone.Aws, instance: str) -> None:
     fresh = gone.Aws(account.make, REGION, "alpha", LIMITS)
-    assert fresh._find_group() in (GROUP, "/aws/parallelcluster/alpha-202501010000")
+    assert fresh._find_group() == GROUP
     other = gone.Aws(account.make, REGION, "gamma", LIMITS)
     assert other._find_group() == ""
     assert other.notes == [
