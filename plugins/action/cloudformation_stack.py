@@ -24,6 +24,8 @@ SPEC: dict[str, Any] = {
     "capabilities": {"type": "list", "elements": "str", "default": ["CAPABILITY_IAM"]},
     "tags": {"type": "dict", "default": {}},
     "protect": {"type": "list", "elements": "str", "default": []},
+    "in_place": {"type": "list", "elements": "str", "default": []},
+    "advice": {"type": "dict", "default": {}},
     "timeout": {"type": "int", "default": 3600},
     "poll": {"type": "float", "default": cloudformation.POLL},
     "region": {"type": "str", "default": ""},
@@ -48,6 +50,8 @@ class ActionModule(OnController):
             capabilities=args["capabilities"],
             tags={key: str(value) for key, value in args["tags"].items()},
             protect=args["protect"],
+            in_place=args["in_place"],
+            advice=args["advice"],
             timeout=args["timeout"],
         )
         client = client_maker(credentials, region)("cloudformation", region)

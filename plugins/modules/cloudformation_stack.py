@@ -40,10 +40,21 @@ options:
     type: dict
     default: {}
   protect:
-    description: Types or logical ids of resources. An update that would replace or remove one is refused.
+    description: Types or logical ids of resources. An update that would or might replace one, or would remove one, is
+      refused.
     type: list
     elements: str
     default: []
+  in_place:
+    description: Types or logical ids of resources. An update that would replace or remove one is refused. An update
+      that might replace one is not, such as that of an instance's type, for which CloudFormation says C(Conditional).
+    type: list
+    elements: str
+    default: []
+  advice:
+    description: What a refusal tells to do, by the type or the logical id of the resource that it is about.
+    type: dict
+    default: {}
   timeout:
     description: Seconds to wait for CloudFormation.
     type: int

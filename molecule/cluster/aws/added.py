@@ -70,7 +70,7 @@ class Added:
         region_name: str,
     ) -> Added:
         new = cloudformation_json["Properties"]
-        fixed = change_sets.create_only(cls.kind, region_name)
+        fixed = change_sets.replacing(cls.kind, region_name)["True"]
         if any(original_resource.properties.get(key) != new.get(key) for key in fixed):
             return cls(new_resource_name, new, account_id, region_name)
         original_resource.properties = new

@@ -4,7 +4,7 @@
 
 moto compares templates as they are written: of a condition or a value in a parameter it sees nothing, and outputs stay
 those of the stack's beginning. Which property replaces a resource is in the resource types' own schemas
-(createOnlyProperties), which cfn-lint has.
+(createOnlyProperties, and conditionalCreateOnlyProperties, such as an instance's type), which cfn-lint has.
 """
 
 from __future__ import annotations
@@ -85,13 +85,14 @@ def parameter_list(stack: Any) -> list[dict[str, str]]:
 
 
 @functools.cache
-def create_only(kind: str, region: str) -> frozenset[str]:
-    """Return the properties of a type of which a change makes another resource."""
+def replacing(kind: str, region: str) -> dict[str, frozenset[str]]:
+    """Return the properties of a type of which a change makes another resource: always (True), or under conditions."""
     package = importlib.util.find_spec("cfnlint")  # not imported, which takes seconds
     schemas = Path(str(package and package.origin)).parent / "data/schemas"
     index = json.loads((schemas / f"providers/{region}.json").read_text())
     schema = json.loads((schemas / f"resources/{index[kind]}.json").read_text())
-    return frozenset(path.split("/")[2] for path in schema.get("createOnlyProperties", []))
+    named = {"True": "createOnlyProperties", "Conditional": "conditionalCreateOnlyProperties"}
+    return {how: frozenset(path.split("/")[2] for path in schema.get(key, [])) for how, key in named.items()}
 
 
 def diff(change_set: models.ChangeSet) -> list[models.Change]:
@@ -105,8 +106,8 @@ def diff(change_set: models.ChangeSet) -> list[models.Change]:
         old, new, kind = before.properties(name), after.properties(name), wanted[name]["Type"]
         differing = {key for key in {*old, *new} if old.get(key) != new.get(key)}
         if differing:
-            replaced = differing & create_only(kind, stack.region_name)
-            changes.append(change("Modify", name, kind, "True" if replaced else "False"))
+            hows = (how for how, properties in replacing(kind, stack.region_name).items() if differing & properties)
+            changes.append(change("Modify", name, kind, next(hows, "False")))
     return changes
 
 

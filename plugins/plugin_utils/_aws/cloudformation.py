@@ -27,6 +27,7 @@ REVIEW = "REVIEW_IN_PROGRESS"  # a change set that would create it was never exe
 PREFIX = "pcluster-postboot-"
 POLL = 5.0
 _NO_CHANGES = ("didn't contain changes", "no updates are to be performed")
+_LOST = ", and what it holds would be lost; keep the parameters as they were, or change the stack by hand"
 _GOOD = ("CREATE_COMPLETE", "UPDATE_COMPLETE")
 # Whoever waits for another resource that has failed says so, and is not the cause.
 _FOLLOWED = ("cancelled", "the following resource(s) failed")
@@ -40,7 +41,14 @@ class Wanted(NamedTuple):
     capabilities: Sequence[str] = ("CAPABILITY_IAM",)
     tags: Mapping[str, str] = {}
     protect: Sequence[str] = ()
+    in_place: Sequence[str] = ()
+    advice: Mapping[str, str] = {}
     timeout: float = 3600
+
+
+class Change(NamedTuple):
+    line: str
+    refused: str = ""  # why, and what to do
 
 
 class Outcome(NamedTuple):
@@ -115,18 +123,16 @@ class Stack:
         change_set = self._make_change_set("CREATE" if new else "UPDATE")
         if not change_set:
             return Outcome([], status, self.outputs())
-        changes = list(self._changes(change_set)) or ["Modify no resource, but tags, parameters or outputs"]
+        found = list(self._changes(change_set))
+        changes = [change.line for change in found] or ["Modify no resource, but tags, parameters or outputs"]
         for line in changes:
             self.show(f"{self.wanted.name}: {line}")
-        lost = [line for line in changes if line.endswith("!")]
-        if check or lost:
+        refused = next((change for change in found if change.refused), None)
+        if check or refused:
             self._call("DeleteChangeSet", "delete_change_set", ChangeSetName=change_set)
-        if lost:
-            what = lost[0][0].lower() + lost[0][1:-1]
-            raise Problem(
-                f"stack {self.wanted.name} was left as it is: the update would {what}, and "
-                "what it holds would be lost; keep the parameters as they were, or change the stack by hand"
-            )
+        if refused:
+            what = refused.line[0].lower() + refused.line[1:]
+            raise Problem(f"stack {self.wanted.name} was left as it is: the update would {what}{refused.refused}")
         if check:
             return Outcome(changes, status, self.outputs())
         known = {event["EventId"] for event in self._events()}
@@ -229,21 +235,27 @@ class Stack:
         kept = {one["Key"]: one["Value"] for one in there.get("Tags", [])}
         return self.wanted.tags or {key: value for key, value in kept.items() if not key.startswith("aws:")}
 
-    def _changes(self, change_set: str) -> Iterator[str]:
-        """Yield a line for each resource; one ends with an exclamation mark where what is protected would be lost."""
+    def _changes(self, change_set: str) -> Iterator[Change]:
         more: dict[str, str] = {}
         while True:
             page = self._call("DescribeChangeSet", "describe_change_set", ChangeSetName=change_set, **more)
             for change in page.get("Changes", []):
-                one = change.get("ResourceChange", {})
-                name, kind, action = (one.get(key, "") for key in ("LogicalResourceId", "ResourceType", "Action"))
-                replaced = action == "Modify" and one.get("Replacement") in ("True", "Conditional")
-                lost = {name, kind} & set(self.wanted.protect) and (replaced or action == "Remove")
-                word = "Replace" if replaced else action
-                yield f"{word} {name} ({kind}){'!' if lost else ''}"
+                yield self._change(change.get("ResourceChange", {}))
             if not page.get("NextToken"):
                 return
             more = {"NextToken": page["NextToken"]}
+
+    def _change(self, one: Mapping[str, Any]) -> Change:
+        name, kind, action = (str(one.get(key, "")) for key in ("LogicalResourceId", "ResourceType", "Action"))
+        replacement = str(one.get("Replacement")) if action == "Modify" else ""
+        word = {"True": "Replace", "Conditional": "Modify or replace"}.get(replacement, action)
+        lost = replacement == "True" or action == "Remove"
+        refused = ""
+        if ({name, kind} & set(self.wanted.in_place) and lost) or (
+            {name, kind} & set(self.wanted.protect) and (lost or replacement == "Conditional")
+        ):
+            refused = next((f"; {self.wanted.advice[key]}" for key in (name, kind) if key in self.wanted.advice), _LOST)
+        return Change(f"{word} {name} ({kind})", refused)
 
     def _failed(self, status: str) -> str:
         if status != "UPDATE_ROLLBACK_COMPLETE":

@@ -74,6 +74,16 @@ def deployed(checked: Any, play: Play, network: dict[str, Any]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
+def other(deployed: list[str], play: Play, network: dict[str, Any]) -> dict[str, str]:
+    """What checks of other instances say: of another type without the flag and with it, and with another image."""
+    kind, image = {"monitoring_instance_type": "m7i.xlarge"}, {"monitoring_image": "ami-03cf127a"}
+    flag = {"monitoring_replace_instance": True}
+    (refused,) = play({**network, **kind}, check=True, code=2)
+    said = play({**network, **kind, **flag}, {**network, **image, **flag}, check=True, code=2)
+    return {"type": refused, "type, flag": said[0], "image, flag": said[1]}
+
+
+@pytest.fixture(scope="module")
 def template() -> dict[str, Any]:
     return stacks.template("monitoring")
 
@@ -192,6 +202,24 @@ def test_it_is_deployed_and_every_resource_is_there(
 
 def test_the_second_run_changes_nothing_whatever_it_leaves_out(deployed: list[str]) -> None:
     assert not changed(deployed[1])
+
+
+def test_another_type_needs_the_flag(other: dict[str, str]) -> None:
+    assert "Modify or replace Instance (AWS::EC2::Instance)" in other["type, flag"]
+    assert changed(other["type, flag"])
+    assert (
+        f"stack {NAME} was left as it is: the update would modify or replace Instance (AWS::EC2::Instance); another "
+        "instance needs another stack: delete this one, whose volume stays, and run this with monitoring_data_volume "
+        "(README of role monitoring); what only stops the instance, such as another type, needs "
+        "monitoring_replace_instance=true"
+    ) in " ".join(other["type"].split())
+
+
+def test_another_instance_is_refused_whatever_the_flag(other: dict[str, str]) -> None:
+    """CloudFormation would make the new one first, to which the volume of the old one cannot be attached."""
+    said = " ".join(other["image, flag"].split())
+    assert f"stack {NAME} was left as it is: the update would replace Instance (AWS::EC2::Instance); another" in said
+    assert "and run this with monitoring_data_volume (README of role monitoring)" in said
 
 
 def test_everybody_is_refused_in_one_line(deployed: list[str]) -> None:

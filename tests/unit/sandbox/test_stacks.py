@@ -104,6 +104,12 @@ def test_a_property_that_only_a_new_resource_takes_replaces_it(change: Change, c
     assert systems(client)[new]["FileSystemType"] == "OPENZFS"
 
 
+def test_some_properties_replace_under_conditions_alone() -> None:
+    found = load("molecule/cluster/aws/change_sets.py").replacing("AWS::EC2::Instance", REGION)
+    assert "ImageId" in found["True"]
+    assert {"InstanceType", "SecurityGroupIds"} <= found["Conditional"]
+
+
 def test_a_condition_adds_and_removes(change: Change, client: Callable[[str], Any]) -> None:
     before = len(certificates(client))
     assert change(Certified="false") == [("Add", "Lustre", "")]

@@ -226,6 +226,17 @@ def test_what_holds_metrics_is_never_replaced(change: tuple[str, str, str | None
     assert api.change_sets == {}
 
 
+@pytest.mark.parametrize("name", ["AWS::IAM::Role", "Role"])
+def test_what_may_change_in_place_is_never_replaced(name: str) -> None:
+    outcome, _shown = deploy(Api("CREATE_COMPLETE", plan=[("Modify", "Role", "Conditional")]), in_place=[name])
+    assert outcome.changes == ["Modify or replace Role (AWS::IAM::Role)"]
+    for change, verb in ((("Modify", "Role", "True"), "replace"), (("Remove", "Role", None), "remove")):
+        said = refusal(Api("CREATE_COMPLETE", plan=[change]), in_place=[name], advice={"AWS::IAM::Role": "ask us"})
+        assert said == f"stack s was left as it is: the update would {verb} Role (AWS::IAM::Role); ask us"
+    said = refusal(Api("CREATE_COMPLETE", plan=[("Modify", "Role", "Conditional")]), in_place=[name], protect=[name])
+    assert "would modify or replace Role (AWS::IAM::Role), and what it holds would be lost" in said
+
+
 def test_another_who_works_on_it_is_waited_for() -> None:
     api = Api("UPDATE_COMPLETE", plan=NO_CHANGES)
     api.busy = ["UPDATE_IN_PROGRESS", "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS"]
