@@ -205,7 +205,7 @@ def test_a_bundle_that_cannot_be_had_is_named(
     page = broken(spare, diagnose, fault(serves("refuse")), newer.action())
     assert f"First look at: {SPARE}: the node may not read the bundle." in page.first()
     assert page.found["bundle-forbidden", SPARE]["file"] == LOG.lstrip("/")
-    page = broken(spare, diagnose, fault(points("aws", "127.0.0.1")), newer.action())
+    page = broken(spare, diagnose, fault(points("aws", "127.0.0.1")), newer.action(budget="60"))
     assert f"First look at: {SPARE}: the bundle could not be fetched." in page.first()
 
 

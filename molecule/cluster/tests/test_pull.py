@@ -198,7 +198,7 @@ def test_faults_of_the_bundle_are_one_line(
         spare.check_output(f"umount {OPT}")
     assert re.search(r"No space left on device.* \(\d+ MB are free in /opt/pcluster-postboot\)$", line), line
 
-    line = fails(spare, fault(points("aws", NOBODY)), newer.action())
+    line = fails(spare, fault(points("aws", NOBODY)), newer.action(budget="60"))
     assert re.search(r"cannot be read: .*Could not connect to the endpoint URL", line)
 
     line = fails(spare, fault(serves("refuse")), newer.action())

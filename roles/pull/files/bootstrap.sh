@@ -175,11 +175,14 @@ time_left() {
 # The bundle
 
 download() { # URL FILE
-  local attempt told='' seconds command
-  export AWS_MAX_ATTEMPTS=2 # of the AWS CLI's own, within each of these
-  for attempt in 1 2 3; do
+  local attempt=0 told='' seconds command pause=2 patience
+  # S3, or the way to it, may fail for minutes. What follows the download needs the rest of the budget.
+  patience=$(((budget - $(elapsed)) / 4))
+  patience=$(($(elapsed) + (patience < 300 ? patience : 300)))
+  while true; do
     seconds=$((budget - $(elapsed)))
     if [ "$seconds" -le 0 ]; then break; fi
+    attempt=$((attempt + 1))
     case $1 in
       s3://*) command=(aws s3 cp --only-show-errors --cli-connect-timeout 10 --cli-read-timeout 60 "$1" "$2") ;;
       *)
@@ -192,7 +195,15 @@ download() { # URL FILE
     if told=$(timeout --foreground --kill-after=5 "$seconds" "${command[@]}" 2>&1 4>&- 9>&-); then return; fi
     told=$(last_line "$told")
     note "download, attempt $attempt: ${told:-not within $seconds s}"
-    if [ "$attempt" -lt 3 ]; then sleep $((attempt * 2 - 1)); fi
+    if [ "$attempt" -ge 3 ]; then
+      case $told in # what does not get better by itself
+        *'(403)'* | *'(404)'* | *'(AccessDenied)'* | *'(NoSuch'* | *'error: 40'[34]* | *'No space left'* | \
+          *'curl: (23)'* | *'failed to run command'*) break ;;
+      esac
+      if [ "$(elapsed)" -ge "$patience" ]; then break; fi
+    fi
+    sleep $((pause / 2 + RANDOM % pause))
+    pause=$((pause < 32 ? pause * 2 : pause))
   done
   if [ $((budget - $(elapsed))) -le 0 ]; then
     die "${1%%\?*} could not be read within the budget of $budget s; $(du --block-size=1K "$stage" | tail -n 1 |

@@ -70,7 +70,7 @@ PROGRAMS = {
     "aws": """echo "$@" >> "$PCLUSTER_POSTBOOT_ROOT/aws.log"; for file; do :; done
 if [ -e "$PCLUSTER_POSTBOOT_ROOT/aws.sh" ]; then . "$PCLUSTER_POSTBOOT_ROOT/aws.sh"; fi
 cp "$PCLUSTER_POSTBOOT_ROOT/s3.tar.gz" "$file" """,
-    "sleep": "exec /bin/sleep 0.1",
+    "sleep": 'echo "$1" >> "$PCLUSTER_POSTBOOT_ROOT/sleep.log"; exec /bin/sleep 0.1',
     # The metadata service, version 2: it answers who has a token. Without identity.json it does not answer at all.
     "curl": """echo "$@" >> "$PCLUSTER_POSTBOOT_ROOT/curl.log"
 imds=http://169.254.169.254/latest identity=$PCLUSTER_POSTBOOT_ROOT/identity.json
@@ -460,25 +460,53 @@ def test_a_bundle_that_is_none_is_refused(node: Node) -> None:
     assert node.fails(sha256=sha256).startswith("the bundle cannot be unpacked: tar: ")
 
 
+FATAL = "echo 'fatal error: An error occurred (%s' >&2; exit 1"
+
+
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "told", "lasts"),
     [
-        ("echo 'fatal error: An error occurred (403) when calling HeadObject: Forbidden' >&2; exit 1", "(403)"),
-        ("echo; echo 'fatal error: Unable to locate credentials' >&2; exit 1", "Unable to locate credentials"),
-        ("echo 'Could not connect to the endpoint URL' >&2; exit 255", "Could not connect to the endpoint URL"),
-        ("head -c 100 /dev/zero > \"$file\"; echo '[Errno 28] No space left on device' >&2; exit 1", "No space left"),
-        ("exit 1", "no message"),
+        (FATAL % "403) when calling the HeadObject operation: Forbidden", "(403)", True),
+        (FATAL % "404) when calling the HeadObject operation: Key x does not exist", "(404)", True),
+        (FATAL % "AccessDenied) when calling the GetObject operation: Access Denied", "(AccessDenied)", True),
+        (
+            "head -c 100 /dev/zero > \"$file\"; echo '[Errno 28] No space left on device' >&2; exit 1",
+            "No space left",
+            True,
+        ),
+        (FATAL % "503) when calling the HeadObject operation (reached max retries: 2): Slow Down", "(503)", False),
+        ("echo; echo 'fatal error: Unable to locate credentials' >&2; exit 1", "Unable to locate credentials", False),
+        ("exit 1", "no message", False),
     ],
 )
-def test_a_download_that_fails_is_tried_again_and_then_one_line(node: Node, code: str, told: str) -> None:
+def test_a_download_that_fails_is_tried_again_and_then_one_line(node: Node, code: str, told: str, lasts: bool) -> None:
+    """For a quarter of the budget, but thrice where nothing gets better by itself."""
     (node.root / "aws.sh").write_text(code)
-    line = node.fails()
+    start = time.monotonic()
+    line = node.fails("--budget", "900" if lasts else "8")
     assert line.startswith(f"{URL} cannot be read: ")
     assert told in line
     assert line.endswith(f" MB are free in {node.opt})")
-    assert len(node.lines("aws.log")) == 3
+    tries = len(node.lines("aws.log"))
+    if lasts:
+        assert tries == 3
+    else:
+        assert tries >= 3
+        assert time.monotonic() - start >= 2
     (node.root / "aws.sh").unlink()
     assert node.install()[0] == 0
+
+
+def test_s3_that_is_busy_for_a_while_costs_no_node(node: Node) -> None:
+    busy = 'echo . >> "$PCLUSTER_POSTBOOT_ROOT/tries"; [ "$(wc -l < "$PCLUSTER_POSTBOOT_ROOT/tries")" -gt 6 ] || '
+    (node.root / "aws.sh").write_text(busy + "{ echo 'Could not connect to the endpoint URL' >&2; exit 255; }")
+    assert node.install()[::2] == (0, "")
+    assert len(node.lines("aws.log")) == 7
+    assert "download, attempt 6: Could not connect to the endpoint URL" in node.log.read_text()
+    pauses = [int(one) for one in node.lines("sleep.log")]
+    limits = ((1, 2), (2, 5), (4, 11), (8, 23), (16, 47), (16, 47))
+    assert len(pauses) == len(limits)
+    assert all(low <= one <= high for one, (low, high) in zip(pauses, limits)), pauses
 
 
 def test_a_download_that_fails_once_is_no_failure(node: Node) -> None:
@@ -747,7 +775,7 @@ def test_the_service_is_stopped_first(node: Node) -> None:
 def test_a_service_that_was_stopped_for_nothing_goes_on(node: Node) -> None:
     node.install()
     (node.root / "state").write_text("active\n")
-    (node.root / "aws.sh").write_text("exit 1")
+    (node.root / "aws.sh").write_text(FATAL % "404) when calling the HeadObject operation: Not Found")
     code, _out, err = node.install(sha256=node.publish("2"))
     assert (code, err.count("\n")) == (1, 1)
     assert node.lines("systemctl.log")[-1] == "start --no-block pcluster-postboot.service"
