@@ -167,6 +167,39 @@ def test_records_that_are_no_xids_cost_nothing_and_broken_ones_are_passed_over(n
     assert node.found() == {}
 
 
+# What the kernel prints of a program that crashes (arch/x86/mm/fault.c): after the process, which has 15 characters of
+# the user's choice, comes the name of a file, which is the user's choice as well.
+CRASH = "python[4711]: segfault at 0 ip 0000000000401136 sp 00007ffd error 4 in {}[401000+1000]"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "NVRM: Xid (PCI:0000:53:00): 79",
+        "NVRM: Xid (PCI:0000:1c:00): 154, recovery action changed from 1 (x) to 0x0",
+        "nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 20034, Fatal",
+    ],
+)
+def test_a_program_whose_name_is_a_drivers_message_forges_none(node: Node, words: str) -> None:
+    node.log(XID.format(119, "Timeout"))
+    assert node.found() == {("gpu_xid_119", "GPU 3"): "reset"}
+    node.log(CRASH.format(words), f"{words[:15]}[4711]: segfault at 0 ip 0000000000401136 in {words}[401000+1000]")
+    assert node.found() == {("gpu_xid_119", "GPU 3"): "reset"}
+
+
+def test_only_the_kernels_own_records_count(node: Node) -> None:
+    """Programs of root write into the log as well, such as journald what users tell; no such record is the kernel's
+    (facility 0, which the kernel gives to nobody else's records).
+    """
+    with node.kmsg.open("a") as stream:
+        for sequence, priority in enumerate((12, 30), 990):
+            stream.write(f"{priority},{sequence},1,-;NVRM: Xid (PCI:0000:1c:00): 79, GPU has fallen off the bus.\n")
+        # With the thread that printed the record (CONFIG_PRINTK_CALLER).
+        stream.write("3,995,1,-,caller=T1;NVRM: Xid (PCI:0000:1c:00): 48, DBE\n")
+    node.sequence = 996
+    assert node.found() == {("gpu_xid_48", "GPU 3"): "reset"}
+
+
 def kernel_log_opens() -> bool:
     """The kernel may refuse what the device's mode allows (kernel.dmesg_restrict)."""
     try:

@@ -4,11 +4,13 @@
 
 A record of /dev/kmsg is "priority,sequence,microseconds,flags;text", with lines of details that begin with a space
 (Linux, Documentation/ABI/testing/dev-kmsg). NVIDIA's drivers print (open-gpu-kernel-modules,
-src/nvidia/src/kernel/gpu/rc/kernel_rc.c and src/common/nvswitch/kernel/inc/error_nvswitch.h):
+src/nvidia/src/kernel/gpu/rc/kernel_rc.c and src/common/nvswitch/kernel/inc/common_nvswitch.h):
 
     NVRM: Xid (PCI:0000:53:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
     nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 20009, Non-fatal, Link 28 RX Short Error Rate
 
+A record counts only if it begins so and is the kernel's own: other records have words of users, such as the name of a
+program's file where that program crashes.
 What the log has said is remembered, because later records push the earlier ones out of it.
 """
 
@@ -68,7 +70,8 @@ def records(path: str) -> Iterator[Record]:
     for line in _raw(path):
         head, mark, text = line.decode("utf-8", "replace").partition(";")
         fields = head.split(",")
-        if mark and len(fields) >= 3 and fields[1].isdigit() and fields[2].isdigit():
+        # Below 8 the priority is the kernel's; what programs write into the log has a facility above.
+        if mark and len(fields) >= 3 and all(field.isdigit() for field in fields[:3]) and int(fields[0]) < 8:
             yield Record(int(fields[1]), int(fields[2]) / 1e6, text)
 
 
@@ -83,7 +86,7 @@ def _gpu(look: Look, address: str) -> str:
 def _event(look: Look, record: Record) -> dict[str, Any] | None:
     """Return what a record tells, if there is something to be done or watched."""
     settings = look.settings
-    match = _XID.search(record.text)
+    match = _XID.match(record.text)
     if match:
         address, number, said = match[1].lower(), int(match[2]), match[3] or ""
         kind = settings["xids"].get(str(number), "watch")
@@ -93,7 +96,7 @@ def _event(look: Look, record: Record) -> dict[str, Any] | None:
         if number in settings["xids_none"]:
             return None
         return {"finding": f"gpu_xid_{number}", "class": kind, "address": address, "recovered": not kind}
-    match = _SXID.search(record.text)
+    match = _SXID.match(record.text)
     if match:
         kind = "reboot" if match[3] == "Fatal" else "watch"
         return {"finding": f"nvswitch_sxid_{match[2]}", "class": kind, "subject": f"NVSwitch {match[1]}"}
