@@ -25,8 +25,12 @@ XID_CRITICAL = frozenset(
 )
 # A program's own, and what the driver does after another one.
 XID_ORDINARY = frozenset((13, 31, 43, 45))
-# As the driver writes them: "NVRM: Xid (PCI:0000:53:00): 79, pid=1234, name=python, GPU has fallen off the bus."
-_XID = re.compile(r"NVRM: Xid \((?P<device>[^)]+)\): (?P<number>\d+),")
+# As the driver writes them: "NVRM: Xid (PCI:0000:53:00): 79, pid=1234, name=python, GPU has fallen off the bus.", after
+# what the log itself begins a line with. Elsewhere in a line are words of users, such as names of files.
+_XID = re.compile(
+    r"(?:(?:\w{3} [ \d]\d )?\S+ \S+ kernel: )?(?:\[ *\d+\.\d+\]\S* )?"
+    r"NVRM: Xid \((?P<device>[^)]+)\): (?P<number>\d+),"
+)
 # What nvidia-smi says of a GPU that does not answer.
 _LOST = re.compile(r"Unable to determine the device handle|GPU is lost|GPU has fallen off the bus|Unknown Error|ERR!")
 _REPLACE = "drain the node (scontrol update nodename=… state=drain reason=…), so that ParallelCluster replaces it"
@@ -82,7 +86,7 @@ def xids(evidence: Evidence) -> Iterator[Finding]:
     """Find the XIDs of the kernel's log, one finding for each number."""
     found: dict[int, tuple[str, str, set[str]]] = {}
     for name, line in evidence.recent(*KERNEL):
-        match = _XID.search(line)
+        match = _XID.match(line)
         if match:
             number = int(match["number"])
             devices = found.get(number, ("", "", set()))[2] | {match["device"]}

@@ -340,6 +340,27 @@ def test_xids_have_the_gravity_of_the_alerts() -> None:
     assert {int(one) for one in numbers[1].split("|")} == hardware.XID_CRITICAL
 
 
+XID = "NVRM: Xid (PCI:0000:53:00): 79, pid=1234, name=python, GPU has fallen off the bus."
+CRASH = f"python[1234]: segfault at 0 ip 0000000000401136 sp 00007ffd error 4 in {XID}[401000+1000]"
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        ("commands/kernel.txt", "2026-11-23T11:00:00+0000 ip-10-0-0-5 kernel: {}"),
+        ("var/log/syslog", "2026-11-23T11:00:00.123456+00:00 ip-10-0-0-5 kernel: [ 8659.726062] {}"),
+        ("var/log/messages", "Nov  3 11:00:00 ip-10-0-0-5 kernel: {}"),
+        ("console.txt", "[   60.006338] {}"),
+        ("console.txt", "[   60.006338][T1234] {}"),
+    ],
+)
+def test_an_xid_is_the_drivers_own_word(log: str, line: str) -> None:
+    """A user chooses the name of a file, which the kernel prints where that program crashes."""
+    assert set(found({log: f"{line.format(XID)}\n"})) == {"xid-79"}
+    assert found({log: f"{line.format(CRASH)}\n"}) == {}
+    assert found({log: f"{line.format('in kernel: ' + XID)}\n"}) == {}
+
+
 def test_efa_devices_that_nobody_can_use_are_named() -> None:
     assert found({}, facts={"efa": {"pci_count": 32, "count": 31}})["efa"].what == "1 of 32 EFA devices are lost"
     told = found(
