@@ -27,6 +27,7 @@ class Files:
         self.node = Node(tmp_path)
         self.node.settings.update(disk_full=95, patience=0.3)
         self.memory: dict[str, Any] = {}
+        self.now = NOW
         self.hung: set[str] = set()
         self.broken: dict[str, int] = {}
         self.full: dict[str, tuple[int, int, int, int]] = {}  # blocks, free blocks, inodes, free inodes
@@ -54,10 +55,18 @@ class Files:
         blocks, free, inodes, some = self.full.get(path, (1000, 900, 1000, 900))
         return os.statvfs_result((4096, 4096, blocks, free, free, inodes, some, some, 0, 255))
 
-    def look(self) -> dict[tuple[str, str], dict[str, Any]]:
-        look = Look(self.node.settings, self.memory, str(self.node.root), lambda: NOW)
+    def look(self, later: float = 0) -> dict[tuple[str, str], dict[str, Any]]:
+        """Look so many seconds after the last look; return the findings by their names and subjects."""
+        self.now += later
+        look = Look(self.node.settings, self.memory, str(self.node.root), lambda: self.now)
         storage.check(look)
+        look.result()
         return look.findings
+
+    def looks(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """Look twice, so far apart that no maintenance lasts so long; return what the second look has found."""
+        self.look()
+        return self.look(storage.MAINTENANCE)
 
 
 @pytest.fixture
@@ -85,19 +94,36 @@ def test_a_disk_that_is_mounted_twice_is_asked_once_and_by_its_shorter_path(file
 def test_buckets_that_fuse_mounts_are_looked_at_too(files: Files) -> None:
     files.node.mounts(*MOUNTS, ("mountpoint-s3", "/data", "fuse.mount-s3", "rw", "rw,allow_other"), ("fusectl",) * 5)
     files.hung = {"/data"}
-    assert list(files.look()) == [("mount_hangs", "/data")]
+    assert list(files.looks()) == [("mount_hangs", "/data")]
 
 
 def test_a_mount_that_waits_to_be_asked_for_is_asked_for(files: Files) -> None:
     files.node.mounts(*MOUNTS[:5], ("systemd-1", "/fsx", "autofs", "rw,relatime", "rw,fd=54,direct"))
     files.hung = {"/fsx"}
-    assert list(files.look()) == [("mount_hangs", "/fsx")]
+    assert list(files.looks()) == [("mount_hangs", "/fsx")]
+
+
+def test_a_file_system_under_maintenance_is_no_finding(files: Files) -> None:
+    """AWS takes an FSx file system away for some minutes, and clients try again until it is back."""
+    files.hung, files.broken = {"/fsx"}, {"/home": errno.EIO}
+    assert files.look() == files.look(30) == files.look(storage.MAINTENANCE - 31) == {}
+    assert list(files.look(1)) == [("mount_hangs", "/fsx"), ("mount_hangs", "/home")]
+    assert {one["since"] for one in files.look(60).values()} == {NOW}
+    files.hung, files.broken = set(), {}
+    assert files.look() == {}
+    files.hung = {"/fsx"}
+    assert files.look() == {}
+
+
+def test_a_local_disk_that_hangs_or_fails_is_found_at_once(files: Files) -> None:
+    files.hung, files.broken = {"/scratch"}, {"/": errno.EIO}
+    assert list(files.look()) == [("mount_hangs", "/scratch"), ("mount_hangs", "/")]
 
 
 def test_a_mount_that_hangs_and_the_others_that_do_not(files: Files) -> None:
     files.hung = {"/home"}
     files.full["/scratch"] = (1000, 10, 1000, 900)
-    found = files.look()
+    found = files.looks()
     assert list(found) == [("mount_hangs", "/home"), ("filesystem_full", "/scratch")]
     assert found["mount_hangs", "/home"]["class"] == "reboot"
     assert found["mount_hangs", "/home"]["evidence"] == "/home (nfs4 10.0.0.10:/home): no answer within 0.3 s"
@@ -108,7 +134,7 @@ def test_a_mount_that_hangs_and_the_others_that_do_not(files: Files) -> None:
 
 def test_all_mounts_that_hang_are_named(files: Files) -> None:
     files.hung = {"/home", "/fsx", "/opt/slurm"}
-    assert {subject for _finding, subject in files.look()} == files.hung
+    assert {subject for _finding, subject in files.looks()} == files.hung
 
 
 def test_a_child_that_cannot_be_ended_is_the_only_one(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,13 +151,14 @@ def test_a_child_that_cannot_be_ended_is_the_only_one(files: Files, monkeypatch:
     monkeypatch.setattr(children, "_ended", lambda child: False)
     files.hung = {"/fsx"}
     try:
-        assert list(files.look()) == [("mount_hangs", "/fsx")]
+        assert files.look() == {}
         first, rest = begun[0], begun[1:]
         assert len(rest) == 1  # for the mounts after the one that hangs
         for _look in range(3):
             files.memory = dict(files.memory)
-            found = files.look()
-            assert found["mount_hangs", "/fsx"]["evidence"].endswith(f"no answer for 0 s (process {first})")
+            found = files.look(600)
+            said = f"no answer for {files.now - NOW:.0f} s (process {first})"
+            assert found["mount_hangs", "/fsx"]["evidence"].endswith(said)
         assert len(begun) == 2 + 3  # each look asks the others, and no look asks the one that hangs
     finally:
         os.kill(begun[0], signal.SIGKILL)
@@ -159,7 +186,7 @@ def test_another_process_with_the_number_of_one_that_hung_does_not_count(files: 
 def test_a_file_system_that_answers_with_an_error(files: Files, error: int, found: bool) -> None:
     files.broken = {"/fsx": error}
     evidence = f"/fsx (lustre 10.0.1.20@tcp:/abcdefgh): {os.strerror(error)}"
-    assert [one["evidence"] for one in files.look().values()] == ([evidence] if found else [])
+    assert [one["evidence"] for one in files.looks().values()] == ([evidence] if found else [])
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,10 @@ MOUNTS = "/proc/1/mountinfo"
 LOCAL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs")
 # Inside a container, and on images that are laid over one another, the root is no disk itself.
 ROOT = (*LOCAL, "overlay")
+# AWS takes an FSx file system away for some minutes when it is maintained, and its clients try again until it is back
+# (FSx for Lustre User Guide, "Amazon FSx for Lustre maintenance windows"). So many seconds long a file system of the
+# network has to be away before that is a fault of the node.
+MAINTENANCE = 600.0
 # What a file system that does not work answers. Any other error is one of rights, or of a mount that has just gone.
 BROKEN = (errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ESHUTDOWN, errno.EHOSTDOWN, errno.ENXIO, errno.ENODEV)
 
@@ -82,15 +86,20 @@ def check(look: Look) -> None:
 
     answers, hangs = children.ask(look, list(chosen), state)
     for path, why in hangs.items():
-        look.find("mount_hangs", f"{path} ({chosen[path].kind} {chosen[path].source}): {why}", path)
+        _hangs(look, chosen[path], why)
     for path, said in answers.items():
         mount, words = chosen[path], said.split(" ", 2)
         if words[0] == "error":
             if int(words[1]) in BROKEN:
-                look.find("mount_hangs", f"{path} ({mount.kind} {mount.source}): {words[2]}", path)
+                _hangs(look, mount, words[2])
             continue
         if mount.kind in ROOT:
             _local(look, mount, [int(word) for word in said.split()])
+
+
+def _hangs(look: Look, mount: Mount, why: str) -> None:
+    hold = 0 if mount.kind in ROOT else MAINTENANCE
+    look.find("mount_hangs", f"{mount.path} ({mount.kind} {mount.source}): {why}", mount.path, hold=hold)
 
 
 def _local(look: Look, mount: Mount, numbers: list[int]) -> None:
