@@ -29,6 +29,12 @@ def xids(root: Path = ROOT) -> tuple[dict[str, str], list[int]]:
     return classes, sorted(xid for group in table["none"] for xid in group["xids"])
 
 
+def sxids(root: Path = ROOT) -> list[int]:
+    """Return the SXIDs that are no finding."""
+    table = load(root / "roles/node_health/files/sxids.yml")
+    return sorted(sxid for group in table["none"] for sxid in group["sxids"])
+
+
 def settings(facts: Mapping[str, Any], gpus: int = 0, efa: int = 0, ignored: Collection[str] = ()) -> dict[str, Any]:
     """Return what the program on a node reads. `gpus` and `efa` are what somebody says; 0 is nothing said."""
     kind = str(facts["instance_type"] or "")
@@ -53,5 +59,6 @@ def settings(facts: Mapping[str, Any], gpus: int = 0, efa: int = 0, ignored: Col
         "classes": {name: row["class"] for name, row in findings().items() if row["class"]},
         "xids": classes,
         "xids_none": none,
+        "sxids_none": sxids(),
         "ignored": sorted(ignored),
     }

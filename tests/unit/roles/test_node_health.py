@@ -138,6 +138,14 @@ def test_every_xid_that_pages_people_has_a_class(repo: Path) -> None:
     assert not set(none) & {int(number) for number in classes}
 
 
+def test_sxids_that_are_no_finding_have_a_source(repo: Path) -> None:
+    table = yaml.safe_load((repo / "roles/node_health/files/sxids.yml").read_text())
+    assert all(group["sxids"] and group["source"] for group in table["none"])
+    assert tables.sxids() == tables.settings(facts())["sxids_none"] == [22013]
+    page = (repo / "docs/node-health.md").read_text()
+    assert all(f"`{sxid}`" in page for sxid in tables.sxids())
+
+
 def test_the_page_has_the_table(repo: Path) -> None:
     """Each row of docs/node-health.md is one of findings.yml, or a XID's, and the other way round."""
     text = (repo / "docs/node-health.md").read_text()

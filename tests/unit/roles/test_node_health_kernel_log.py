@@ -77,15 +77,24 @@ def test_a_gpu_that_dcgm_has_never_told_of_is_named_by_pci(node: Node) -> None:
 def test_sxids(node: Node) -> None:
     node.log(
         "nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 20009, Non-fatal, Link 28 RX Short Error Rate",
-        "nvidia-nvswitch1: SXid (PCI:0000:c4:00.0): 22013, Fatal, Link 27 Minion Link DLREQ interrupt",
+        "nvidia-nvswitch1: SXid (PCI:0000:c4:00.0): 20034, Fatal, Link 27 LTSSM Fault Up",
         # What a switch says more of the same error.
-        "nvidia-nvswitch1: SXid (PCI:0000:c4:00.0): 22013, Severity 1 Engine instance 27 Sub-engine instance 00",
-        "nvidia-nvswitch1: SXid (PCI:0000:c4:00.0): 22013, Data {0x00000001, 0x00000001, 0x00000000, 0x00000000}",
+        "nvidia-nvswitch1: SXid (PCI:0000:c4:00.0): 20034, Severity 1 Engine instance 27 Sub-engine instance 00",
+        "nvidia-nvswitch1: SXid (PCI:0000:c4:00.0): 20034, Data {0x00000001, 0x00000001, 0x00000000, 0x00000000}",
     )
     assert node.found() == {
         ("nvswitch_sxid_20009", "NVSwitch 0"): "watch",
-        ("nvswitch_sxid_22013", "NVSwitch 1"): "reboot",
+        ("nvswitch_sxid_20034", "NVSwitch 1"): "reboot",
     }
+
+
+def test_an_sxid_that_asks_for_nothing_is_none_unless_it_is_fatal(node: Node) -> None:
+    """H100 nodes log 22013 when they boot."""
+    line = "nvidia-nvswitch3: SXid (PCI:0000:0a:00.0): 22013, {}, Link 55 Minion Link DLREQ interrupt"
+    node.log(line.format("Non-fatal"))
+    assert node.found() == {}
+    node.log(line.format("Fatal"))
+    assert node.found() == {("nvswitch_sxid_22013", "NVSwitch 3"): "reboot"}
 
 
 def test_what_the_log_has_forgotten_is_remembered_until_the_next_boot(node: Node) -> None:

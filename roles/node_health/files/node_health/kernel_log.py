@@ -99,6 +99,8 @@ def _event(look: Look, record: Record) -> dict[str, Any] | None:
     match = _SXID.match(record.text)
     if match:
         kind = "reboot" if match[3] == "Fatal" else "watch"
+        if kind == "watch" and int(match[2]) in settings["sxids_none"]:
+            return None
         return {"finding": f"nvswitch_sxid_{match[2]}", "class": kind, "subject": f"NVSwitch {match[1]}"}
     return None
 

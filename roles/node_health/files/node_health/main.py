@@ -28,7 +28,7 @@ node_health.prom for node_exporter, and a copy of the state for the head node.
 BOOT = "/proc/sys/kernel/random/boot_id"
 SHARED = "pcluster-postboot/health/nodes"  # below Slurm's folder, which the head node shares
 SHARE_EVERY = 300.0
-NEEDED = ("node", "gpus", "efa", "classes", "xids", "xids_none", "state", "textfiles", "page", "interval")
+NEEDED = ("node", "gpus", "efa", "classes", "xids", "xids_none", "sxids_none", "state", "textfiles", "page", "interval")
 
 
 def _checks(kmsg: str) -> dict[str, Callable[[Look], None]]:
