@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.pcluster.postboot.roles.node_health.files.node_health_decider.records import Settings
 from ansible_collections.pcluster.postboot.tests.programs import REPO
@@ -36,8 +37,24 @@ def test_all_modules_of_the_programs_are_installed(work_out: Variables) -> None:
     assert paths == {f"libexec/pcluster-postboot/node_health_decider/{path.name}" for path in modules}
 
 
-@pytest.mark.parametrize(("age", "code", "asked"), [(60, 0, True), (60, 1, True), (5, 0, False), (None, 0, True)])
-def test_the_epilog_asks_for_a_look_and_ends_with_0(tmp_path: Path, age: int | None, code: int, asked: bool) -> None:
+# Whether the timer is enabled, and what the start of a look ends with
+ON, OFF = 0, 1
+
+
+@pytest.mark.parametrize(
+    ("age", "timer", "code", "asked"),
+    [
+        (60, ON, 0, True),
+        (60, ON, 1, True),
+        (5, ON, 0, False),
+        (None, ON, 0, True),
+        # A look would write its metrics anew, which somebody has removed.
+        (60, OFF, 0, False),
+    ],
+)
+def test_the_epilog_asks_for_a_look_and_ends_with_0(
+    tmp_path: Path, age: int | None, timer: int, code: int, asked: bool
+) -> None:
     """Slurm drains a node whose epilog fails."""
     if age is not None:
         state = tmp_path / "state.json"
@@ -45,7 +62,10 @@ def test_the_epilog_asks_for_a_look_and_ends_with_0(tmp_path: Path, age: int | N
         then = state.stat().st_mtime - age
         os.utime(state, (then, then))
     systemctl = tmp_path / "systemctl"
-    systemctl.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\nexit {code}\n')
+    systemctl.write_text(
+        f'#!/bin/sh\n[ "$*" != "is-enabled --quiet pcluster-node-health.timer" ] || exit {timer}\n'
+        f'echo "$@" > {tmp_path}/asked\nexit {code}\n'
+    )
     systemctl.chmod(0o755)
     text = (REPO / "roles/node_health/templates/epilog.sh.j2").read_text()
     text = text.replace("{{ __node_health_state_dir }}", str(tmp_path)).replace("PATH=", f"PATH={tmp_path}:")
@@ -57,3 +77,15 @@ def test_the_epilog_asks_for_a_look_and_ends_with_0(tmp_path: Path, age: int | N
     assert (tmp_path / "asked").exists() is asked
     if asked:
         assert (tmp_path / "asked").read_text() == "start --no-block pcluster-node-health.service\n"
+
+
+def test_the_page_tells_what_is_removed_where_it_is_switched_off(work_out: Variables) -> None:
+    """Metrics that nobody writes any more would be told, and alert, for ever."""
+    value = work_out("common node_health", {**facts(), "node_type": "head"})
+    page = (REPO / "docs/node-health.md").read_text().partition("## Switching it off")[2]
+    assert f"{value('__node_health_textfiles')}/node_health.prom" in page
+    settings = Settings(**value("__node_health_decider_settings"))
+    assert settings.metrics in page
+    assert f"{settings.states}/" in page
+    component = yaml.safe_load((REPO / "roles/node_health/meta/component.yml").read_text())
+    assert all(f"disable --now {unit['name']}" in page for unit in component["units"])
