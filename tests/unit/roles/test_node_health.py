@@ -179,6 +179,20 @@ def test_the_unit_starts_the_program(variables: Variables) -> None:
     assert "\nOnUnitActiveSec=45s\n" in variables(node_health_interval=45)("pcluster-node-health.timer.j2")
 
 
+@pytest.mark.parametrize("patience", [1, 5, 29, 120])
+def test_the_unit_gives_a_look_the_time_that_it_may_take(variables: Variables, patience: int) -> None:
+    unit = variables(node_health_patience=patience)("pcluster-node-health.service.j2")
+    assert int(re.findall(r"^TimeoutStartSec=(\d+)$", unit, re.MULTILINE)[0]) > main.longest(patience)
+
+
+def test_a_look_of_which_much_hangs_is_no_silent_node(variables: Variables, repo: Path) -> None:
+    rules = yaml.safe_load((repo / "roles/prometheus/files/rules/node_health.yml").read_text())
+    (silent,) = [one for one in rules["groups"][0]["rules"] if one.get("alert") == "NodeHealthSilent"]
+    value = variables()
+    longest = main.longest(value("node_health_patience")) + value("node_health_interval")
+    assert longest < int(re.findall(r"_timestamp_seconds\) > (\d+)", silent["expr"])[0])
+
+
 def test_the_programs_parts_are_all_installed(repo: Path) -> None:
     files = repo / "roles/node_health/files"
     imported = set(re.findall(r"^from \. import (.+)$", (files / "node_health/main.py").read_text(), re.MULTILINE))

@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,7 +17,14 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.roles.node_health.files.node_health import children, main, storage, units
+from ansible_collections.pcluster.postboot.roles.node_health.files.node_health import (
+    children,
+    main,
+    services,
+    slow,
+    storage,
+    units,
+)
 from ansible_collections.pcluster.postboot.roles.node_health.files.node_health.look import Look
 from ansible_collections.pcluster.postboot.tests.unit.roles.node_health_tree import Node, address
 from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
@@ -147,6 +156,63 @@ def test_a_check_that_hangs_does_not_keep_the_others_from_looking(node: Node, mo
     monkeypatch.setattr(main, "_limit", lambda name, patience: 0.3 if name == "mounts" else PATIENCE)
     found = node.found()
     assert found == {("check_hangs", "mounts"): "watch", ("efa_link_down", "rdmap64s0"): "replace"}
+
+
+def hang(monkeypatch: pytest.MonkeyPatch, *paths: str) -> None:
+    """Have file systems hang for as long as somebody waits."""
+    real = os.statvfs
+    there = lambda path: time.sleep(600) if path.endswith(paths) else real(path)  # noqa: E731
+    monkeypatch.setattr(os, "statvfs", there)
+
+
+def test_a_child_that_hangs_ends_with_its_check(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    hang(monkeypatch, "/fsx")
+    monkeypatch.setattr(main, "_limit", lambda name, patience: 0.5 if name == "mounts" else PATIENCE)
+    assert ("check_hangs", "mounts") in node.found()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_child_that_cannot_be_ended_is_remembered_although_the_look_is_killed(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or each look would begin another one."""
+
+    def killed(_look: Look) -> None:
+        raise KeyboardInterrupt
+
+    hang(monkeypatch, "/fsx")
+    node.settings["patience"] = 1
+    ends: list[int] = []
+    monkeypatch.setattr(children, "_end", lambda begun: ends.extend(begun) or [*begun])
+    monkeypatch.setattr(services, "slurmd", killed)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            node.look()
+        memory = json.loads((node.root / "state/memory.json").read_text())
+        assert memory["stuck"]["/fsx"][0] == ends[0]
+    finally:
+        for child in ends:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def test_however_many_file_systems_hang_a_look_takes_no_longer(tmp_path: Path) -> None:
+    """Thirty dead mounts, one after the other, would take a minute."""
+    look, paths = Look({"patience": 2, "classes": {}, "ignored": []}, {}, str(tmp_path)), [f"/{n}" for n in range(31)]
+    begun = time.monotonic()
+    answers, hangs = children.ask(look, paths, lambda path: "well" if path == "/30" else str(time.sleep(600)))
+    assert time.monotonic() - begun < 40
+    assert answers == {"/30": "well"}
+    assert hangs == dict.fromkeys(paths[:30], "no answer within 2 s")
+
+
+@pytest.mark.parametrize("patience", [1, 5, 29, 120])
+def test_no_check_is_ended_that_waits_as_long_as_it_may(patience: int) -> None:
+    """Two programs, the files of Pyxis and what a check does beside; a page and a service; a mount and all others."""
+    assert main._limit("programs", patience) > 2 * max(patience, slow.LONGEST) + patience + 3 * 0.5
+    assert main._limit("gpus", patience) > 2 * patience + 0.5
+    assert main._limit("mounts", patience) > 2 * (patience + 0.5)
 
 
 def test_a_check_that_fails_is_told_and_keeps_no_other_from_looking(

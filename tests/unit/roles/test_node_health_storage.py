@@ -31,24 +31,32 @@ class Files:
         self.hung: set[str] = set()
         self.broken: dict[str, int] = {}
         self.full: dict[str, tuple[int, int, int, int]] = {}  # blocks, free blocks, inodes, free inodes
-        self.waits = tmp_path / "waits"
+        self.waits = tmp_path / "waits"  # a file for each child that waits for a file system
+        self.waits.mkdir()
+        self.children: dict[int, int] = {}  # by the pipes from which their answers come
         monkeypatch.setattr(os, "statvfs", self.statvfs)
         monkeypatch.setattr(children, "select", SimpleNamespace(select=self.select))
+        begin = children._begin
+
+        def noted(*words: Any) -> tuple[int, int]:
+            child, pipe = begin(*words)
+            self.children[pipe] = child
+            return child, pipe
+
+        monkeypatch.setattr(children, "_begin", noted)
 
     def select(self, pipes: list[int], *_others: Any) -> tuple[list[int], list[int], list[int]]:
         """Wait as long as there is hope: a busy machine may need longer for an answer than a mount that hangs."""
-        while not (ready := select.select(pipes, [], [], 0.05))[0] and not self.waits.exists():
-            pass
-        if not ready[0]:
-            ready = select.select(pipes, [], [], 0.05)  # what was told just before
-        if not ready[0]:
-            self.waits.unlink()
+        (pipe,) = pipes
+        while not (ready := select.select(pipes, [], [], 0.05))[0]:
+            if (self.waits / str(self.children[pipe])).exists():
+                return select.select(pipes, [], [], 0.05)  # what was told just before
         return ready
 
     def statvfs(self, path: str) -> os.statvfs_result:
         path = path[len(str(self.node.root)) :]
         if path in self.hung:
-            self.waits.touch()
+            (self.waits / str(os.getpid())).touch()
             time.sleep(3600)
         if path in self.broken:
             raise OSError(self.broken[path], os.strerror(self.broken[path]))
@@ -148,18 +156,19 @@ def test_a_child_that_cannot_be_ended_is_the_only_one(files: Files, monkeypatch:
         return child
 
     monkeypatch.setattr(os, "fork", counted)
-    monkeypatch.setattr(children, "_ended", lambda child: False)
+    end = children._end
+    monkeypatch.setattr(children, "_end", lambda them: them if them == begun[:1] else end(them))
     files.hung = {"/fsx"}
     try:
         assert files.look() == {}
         first, rest = begun[0], begun[1:]
-        assert len(rest) == 1  # for the mounts after the one that hangs
+        assert len(rest) == 4  # one for each mount after the one that hangs
         for _look in range(3):
             files.memory = dict(files.memory)
             found = files.look(600)
             said = f"no answer for {files.now - NOW:.0f} s (process {first})"
             assert found["mount_hangs", "/fsx"]["evidence"].endswith(said)
-        assert len(begun) == 2 + 3  # each look asks the others, and no look asks the one that hangs
+        assert len(begun) == 5 + 3  # each look asks the others, and no look asks the one that hangs
     finally:
         os.kill(begun[0], signal.SIGKILL)
         os.waitpid(begun[0], 0)

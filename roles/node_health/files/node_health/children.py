@@ -29,10 +29,11 @@ def started(process: int) -> str:
 
 
 def hold(look: Look, question: str, process: int) -> None:
-    """Remember a process that cannot be ended."""
+    """Remember a process that cannot be ended, also where this look does not come to its end."""
     begun = started(process)
     if begun:
         look.remembered("stuck")[question] = [process, begun, look.now]
+        look.save()
 
 
 def held(look: Look, question: str) -> str:
@@ -45,24 +46,40 @@ def held(look: Look, question: str) -> str:
 
 
 def ask(look: Look, questions: Sequence[str], work: Callable[[str], str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what `work` answers to each question, on one line, and why there is no answer to others."""
-    answers: dict[str, str] = {}
+    """Return what `work` answers to each question, on one line, and why there is no answer to others.
+
+    One child answers all. Where it hangs, each question that is left has a child of its own, all at the same time: so
+    that any number of dead file systems takes twice the patience.
+    """
     hangs = {question: why for question in questions for why in [held(look, question)] if why}
     left = [question for question in questions if question not in hangs]
-    while left:
-        child, pipe = _begin(left, work)
-        got = _read(pipe, len(left), look.patience)
-        os.close(pipe)
-        answers.update(zip(left, got))
-        if len(got) == len(left):
-            os.waitpid(child, 0)
-            break
-        hung = left[len(got)]
-        hangs[hung] = f"no answer within {look.patience:g} s"
-        if not _ended(child):
-            hold(look, hung, child)
-        left = left[len(got) + 1 :]
+    answers = _answers(look, [left], work) if left else {}
+    answers.update(_answers(look, [[question] for question in left[len(answers) + 1 :]], work))
+    silent = f"no answer within {look.patience:g} s"
+    hangs.update({question: silent for question in left if question not in answers})
     return answers, hangs
+
+
+def _answers(look: Look, groups: Sequence[list[str]], work: Callable[[str], str]) -> dict[str, str]:
+    """Return what children answer, each of which has one group of questions; then they are ended."""
+    answers: dict[str, str] = {}
+    begun: dict[int, list[str]] = {}
+    pipes = []
+    try:
+        for group in groups:
+            child, pipe = _begin(group, work)
+            begun[child] = group
+            pipes.append(pipe)
+        end = time.monotonic() + look.patience
+        for group, pipe in zip(groups, pipes):
+            answers.update(zip(group, _read(pipe, len(group), max(0.0, end - time.monotonic()))))
+    finally:
+        for pipe in pipes:
+            os.close(pipe)
+        for child in _end(list(begun)):
+            for question in [one for one in begun[child] if one not in answers][:1]:
+                hold(look, question, child)
+    return answers
 
 
 def _begin(questions: Sequence[str], work: Callable[[str], str]) -> tuple[int, int]:
@@ -98,12 +115,13 @@ def _read(pipe: int, count: int, patience: float) -> list[str]:
     return [line.decode("utf-8", "replace") for line in data.split(b"\n")[:-1]]
 
 
-def _ended(child: int) -> bool:
-    """End a child; tell whether it could be ended, which no process can that waits within the kernel."""
-    os.kill(child, signal.SIGKILL)
-    end = time.monotonic() + 0.5
-    while time.monotonic() < end:
-        if os.waitpid(child, os.WNOHANG)[0]:
-            return True
-        time.sleep(0.02)
-    return False
+def _end(begun: list[int]) -> list[int]:
+    """End children; return those that could not be ended, as no process can that waits within the kernel."""
+    for child in begun:
+        os.kill(child, signal.SIGKILL)
+    left, end = begun, time.monotonic() + 0.5
+    while True:
+        left = [child for child in left if not os.waitpid(child, os.WNOHANG)[0]]
+        if not left or time.monotonic() >= end:
+            return left
+        time.sleep(0.005)

@@ -36,6 +36,7 @@ class Look:
         self.skipped: dict[str, str] = {}
         self.findings: dict[tuple[str, str], dict[str, Any]] = {}
         self.kernel_log = ""  # why there is none
+        self.save: Callable[[], None] = lambda: None  # writes the memory
         uptime = self.text("/proc/uptime").split(" ")[0]
         self._settling = SETTLING if uptime and float(uptime) < BOOTING else 0.0
         self._seen: dict[str, float] = memory.get("seen", {})

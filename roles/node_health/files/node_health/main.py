@@ -50,8 +50,13 @@ def _alarm(_number: int, _frame: Any) -> None:
 
 
 def _limit(name: str, patience: float) -> float:
-    """Return the seconds that a check may take; programs and file systems have shorter times of their own."""
-    return 8 * patience + 40 if name in ("programs", "mounts") else 3 * patience
+    """Return the seconds that a check may take, which are more than all that it asks may take together."""
+    return 2 * max(patience, slow.LONGEST) + 2 * patience + 10 if name == "programs" else 3 * patience + 5
+
+
+def longest(patience: float) -> float:
+    """Return the seconds that a look may take, with the copy at its end; its unit allows more (TimeoutStartSec)."""
+    return sum(_limit(name, patience) for name in _checks("")) + patience + 1
 
 
 def look_once(look: Look, kmsg: str) -> None:
@@ -183,11 +188,16 @@ def run(
         kernel_log.check(Look(settings, memory, root, now), kmsg)  # what the log has said is read, and forgotten
         forget(memory)
     look = Look(settings, memory, root, now)
+
+    def save() -> None:
+        put(f"{folder}/memory.json", json.dumps(memory) + "\n", 0o600)
+
+    look.save = save
     look_once(look, kmsg)
     found = state(look)
     share(look, found)
     put(f"{folder}/state.json", json.dumps(found) + "\n")
-    put(f"{folder}/memory.json", json.dumps(memory) + "\n", 0o600)
+    save()
     put(f"{root}{settings['textfiles']}/node_health.prom", metrics(found, time.monotonic() - begun))
     return found
 

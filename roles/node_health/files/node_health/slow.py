@@ -11,6 +11,7 @@ from . import children, units
 from .look import Hangs, Look
 
 AGAIN = 60.0  # seconds until what has found something looks again
+LONGEST = 30.0  # seconds that a program has to end, where the patience is shorter
 
 
 def program(look: Look, check: str, line: list[str]) -> units.Said | None:
@@ -18,7 +19,7 @@ def program(look: Look, check: str, line: list[str]) -> units.Said | None:
     why = children.held(look, line[0])
     if not why:
         try:
-            return units.run(line, max(look.patience, 30))
+            return units.run(line, max(look.patience, LONGEST))
         except Hangs as error:
             why = str(error)
             if error.process:
@@ -38,6 +39,7 @@ def run(look: Look, checks: Sequence[Callable[[Look], None]]) -> None:
     wait = min(AGAIN, every) if memory.get("found") else every
     if not memory or look.now - memory["at"] >= wait or look.now < memory["at"]:
         apart = Look(look.settings, look.memory, look.root, lambda: look.now)
+        apart.save = look.save
         for check in checks:
             check(apart)
         found = list(apart.findings.values())
