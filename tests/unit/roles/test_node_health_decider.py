@@ -291,6 +291,42 @@ def test_a_state_of_an_earlier_instance_drains_nobody(cluster: Cluster) -> None:
     assert cluster.drained() == []
 
 
+def booted(cluster: Cluster, name: str) -> None:
+    """Have a node boot again, with the same instance, as Slurm tells of that."""
+    cluster.slurm[name]["booted"] = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(cluster.now))
+
+
+def test_a_state_of_an_earlier_boot_drains_nobody(cluster: Cluster) -> None:
+    """A reboot cures most findings, and the file of the boot before lies there until the first look of the next."""
+    cluster.tells("gpu-st-p5-1", MOUNT)
+    cluster.now += 60
+    booted(cluster, "gpu-st-p5-1")
+    assert cluster.runs() == []
+    assert cluster.drained() == []
+    cluster.tells("gpu-st-p5-1", MOUNT)
+    cluster.runs()
+    assert cluster.drained() == ["gpu-st-p5-1"]
+
+
+def test_a_drained_node_that_is_rebooted_is_undrained_once_its_new_boot_is_well(cluster: Cluster) -> None:
+    cluster.tells("gpu-st-p5-1", MOUNT)
+    cluster.runs()
+    cluster.now += 60
+    booted(cluster, "gpu-st-p5-1")
+    assert cluster.runs() == []
+    assert cluster.drained() == ["gpu-st-p5-1"]
+    cluster.tells("gpu-st-p5-1")
+    assert cluster.runs() == ["gpu-st-p5-1: undrained: mount_hangs is gone"]
+
+
+def test_a_node_that_tells_nothing_since_it_booted_is_silent(cluster: Cluster) -> None:
+    cluster.tells("gpu-st-p5-1")
+    cluster.now += 60
+    booted(cluster, "gpu-st-p5-1")
+    assert cluster.runs(1000) == ["gpu-st-p5-1: silent: the node has told no state for a while"]
+    assert (cluster.states / "gpu-st-p5-1.json").exists()
+
+
 @pytest.mark.parametrize("reused", [False, True])
 def test_before_316_the_address_and_the_boot_tell_the_instance(cluster: Cluster, reused: bool) -> None:
     cluster.node("gpu-st-p5-1", instance="")

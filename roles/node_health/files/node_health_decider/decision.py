@@ -91,7 +91,9 @@ class Look:
         self.settings, self.now, self.nodes, self.history = settings, now, nodes, history
         fresh = {name: state for name, state in states.items() if now - state["told"] <= settings.silent_after}
         there = {name: state for name, state in fresh.items() if name in nodes}
-        self.states = {name: state for name, state in there.items() if is_present(state, nodes[name], history)}
+        # What was told before the node's last boot may be cured by that.
+        told = {name: state for name, state in there.items() if state["told"] >= nodes[name].booted}
+        self.states = {name: state for name, state in told.items() if is_present(state, nodes[name], history)}
         self.past: list[Record] = []
         self.outcome = Outcome([], [], [], [], False)
 
