@@ -87,8 +87,9 @@ class Node:
         self.kmsg = root / "kmsg"
         self.sequence = 900
         self.wait = 0.0  # seconds that the exporter takes
-        for folder in ("textfiles", "state", "opt/slurm"):
+        for folder in ("textfiles", "state"):
             (root / folder).mkdir(parents=True)
+        self.write("opt/slurm/bin/scontrol", "#!/bin/sh\n")
         self.write("proc/sys/kernel/random/boot_id", "f0000000-0000-4000-8000-000000000001\n")
         self.write("kmsg", "6,1,0,-;Linux version 6.8.0-1040-aws\n SUBSYSTEM=none\n")
         self._hardware()

@@ -143,6 +143,21 @@ def test_a_share_that_hangs_costs_the_copy_alone(
 put = main.put
 
 
+def test_a_share_that_is_not_mounted_yet_gets_no_copy_on_the_disk_below(
+    node: Node, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The first look of a boot may come before the mount, and would hide its copy and its folders below that."""
+    scontrol = node.root / "opt/slurm/bin/scontrol"
+    scontrol.rename(node.root / "scontrol")
+    node.look()
+    assert list((node.root / "opt/slurm").iterdir()) == [scontrol.parent]
+    said = "the head node is not told: /opt/slurm has no bin/scontrol, so nothing is mounted there\n"
+    assert capfd.readouterr().err.endswith(said)
+    (node.root / "scontrol").rename(scontrol)
+    node.look()
+    assert (node.root / SHARED).exists()
+
+
 def test_a_node_without_slurm_has_no_copy(node: Node) -> None:
     node.settings["slurm"] = ""
     node.look()

@@ -137,6 +137,9 @@ def share(look: Look, found: dict[str, Any]) -> None:
     folder, text = f"{look.root}{slurm}/{SHARED}", json.dumps(found) + "\n"
 
     def write(_question: str) -> str:
+        # Before the share is mounted the copy would lie on the disk, and be hidden by the mount.
+        if not look.exists(f"{slurm}/bin/scontrol"):
+            return f"{slurm} has no bin/scontrol, so nothing is mounted there"
         try:
             os.makedirs(folder, mode=0o755, exist_ok=True)
             put(f"{folder}/{look.settings['node']}.json", text)
