@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Write what AWS and ParallelCluster know of a cluster's future into a file that node_exporter picks up.
 
-The head node asks four sources, each for itself: EC2 for the capacity blocks that the cluster uses and for the events
-that are scheduled for its instances, ParallelCluster for the state of the fleet, and Slurm with clustermgtd for nodes
-that EC2 has no capacity for. What a source that does not answer has said before stays. A permission that is missing is
-told once, and that source is left out.
+The head node asks five sources, each for itself: EC2 for the capacity blocks that the cluster uses and for the events
+that are scheduled for its instances, ParallelCluster for the state of the fleet, Slurm with clustermgtd for nodes that
+EC2 has no capacity for, and Slurm for the jobs that wait for nodes. What a source that does not answer has said before
+stays. A permission that is missing is told once, and that source is left out.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ NO_CAPACITY = {
     *("InsufficientReservedInstanceCapacity", "LimitedInstanceCapacity", "MaxSpotInstanceCountExceeded"),
     *("SpotMaxPriceTooLow", "UnfulfillableCapacity", "Unsupported"),
 }
+# Reasons of jobs that wait for something else than nodes, as squeue prints them.
+NO_NODES = re.compile(r"JobHeld.*|Dependency.*|BeginTime|JobArrayTaskLimit|Reservation")
 REFUSED = re.compile(r"\((?:UnauthorizedOperation|AccessDenied|AccessDeniedException)\)")
 NODE = re.compile(r"([a-z0-9-]+)-(?:st|dy)-([a-z0-9-]+)-\d+")
 SAMPLE = re.compile(r"^(?P<metric>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
@@ -52,6 +54,7 @@ HELP = {
     "pcluster_scheduled_event_timestamp_seconds": "When AWS begins what it has scheduled for an instance",
     "pcluster_protected_mode": "Whether ParallelCluster has set the queue INACTIVE because its nodes fail to boot",
     "pcluster_insufficient_capacity": "Nodes of a compute resource that EC2 has no capacity for",
+    "pcluster_jobs_waiting": "Jobs of a partition that wait for nodes, and not for another job or a time",
     ANSWERED: "When a source has last answered",
     DENIED: "A source that the head node has no permission for",
 }
@@ -61,6 +64,7 @@ METRICS = {
     "scheduled_events": "pcluster_scheduled_event_timestamp_seconds",
     "protected_mode": "pcluster_protected_mode",
     "insufficient_capacity": "pcluster_insufficient_capacity",
+    "waiting_jobs": "pcluster_jobs_waiting",
 }
 Samples = dict[str, float]  # by labels, as they stand between the braces
 
@@ -251,6 +255,18 @@ class Cluster:
                         details = event["detail"]["error-details"].values()
                         found |= {node["name"] for each in details for node in each["nodes"]}
         return found
+
+    def waiting_jobs(self) -> Samples:
+        """Count the jobs of each partition that wait for nodes: slurmctld's own metrics tell no reasons of jobs."""
+        count = dict.fromkeys(re.findall(r"^PartitionName=(\S+)", self.scontrol("partitions"), re.MULTILINE), 0)
+        words = ("--noheader", "--all", "--array", "--states=PENDING", "--format=%P|%r")
+        for line in run([os.path.join(self.options.slurm, "bin/squeue"), *words], self.options.timeout).splitlines():
+            partitions, _mark, reason = line.partition("|")
+            if not NO_NODES.fullmatch(reason):
+                # A job that may run in several partitions waits in each of them.
+                for name in partitions.split(","):
+                    count[name] = count.get(name, 0) + 1
+        return {labels(partition=name): float(n) for name, n in count.items()}
 
 
 # The file

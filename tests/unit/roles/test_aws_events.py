@@ -65,6 +65,21 @@ PARTITIONS = """\
 PartitionName=burst AllowGroups=ALL AllowAccounts=ALL State=UP TotalCPUs=16
 PartitionName=gpu AllowGroups=ALL AllowAccounts=ALL State=UP TotalCPUs=192
 """
+# What squeue 24.11 prints by the program's words of jobs that wait: the last reason is one of slurmctld's free texts.
+JOBS = """\
+gpu|Resources
+gpu|Priority
+gpu|Priority
+gpu|Dependency
+gpu|DependencyNeverSatisfied
+gpu|BeginTime
+gpu|JobHeldUser
+gpu|JobHeldAdmin
+gpu|JobArrayTaskLimit
+gpu|Reservation
+burst,gpu|Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions
+"""
+SQUEUE = "--noheader --all --array --states=PENDING --format=%P|%r"
 FAILED = "(Code:InsufficientInstanceCapacity)Failure when resuming nodes [root@2026-11-23T04:56:44]"
 DISABLED = (
     "(Code:InsufficientInstanceCapacity)Temporarily disabling node due to insufficient capacity [root@2026-11-23T04:57]"
@@ -81,6 +96,8 @@ class Head:
         (top / "bin").mkdir()
         self.install("aws", NOTHING.format(log=self.log))
         self.install("scontrol", f'#!/bin/sh\ntest "$*" = "-a -o show $4" && cat {top}/$4\n')
+        self.install("squeue", f'#!/bin/sh\ntest "$*" = "{SQUEUE}" && cat {top}/jobs\n')
+        (top / "jobs").touch()
         self.status("RUNNING")
         self.slurm(NODES)
         (top / "partitions").write_text(PARTITIONS)
@@ -168,14 +185,16 @@ BLOCKS = "pcluster_capacity_block_end_timestamp_seconds"
 SCHEDULED = "pcluster_scheduled_event_timestamp_seconds"
 PROTECTED = "pcluster_protected_mode"
 CAPACITY = "pcluster_insufficient_capacity"
+WAITING = "pcluster_jobs_waiting"
 GPU, BURST = '{queue="gpu",compute_resource="p5"}', '{queue="burst",compute_resource="c5"}'
 
 
 def test_a_cluster_without_anything_to_tell_has_its_queues_alone(head: Head) -> None:
     found = head.run()
-    assert {name.split("{")[0] for name in found} == {PROTECTED, CAPACITY, "pcluster_aws_events_timestamp_seconds"}
+    stamp = "pcluster_aws_events_timestamp_seconds"
+    assert {name.split("{")[0] for name in found} == {PROTECTED, CAPACITY, WAITING, stamp}
     assert {value for name, value in found.items() if "timestamp" not in name} == {0}
-    assert len([name for name in found if "timestamp" in name]) == 4
+    assert len([name for name in found if "timestamp" in name]) == 5
     assert head.log.read_text() == "describe-instance-status\n", "no further question costs anything"
     assert head.output.stat().st_mode & 0o777 == 0o644
 
@@ -256,6 +275,16 @@ def test_events_that_are_old_or_of_another_failure_do_not_count(head: Head) -> N
     assert head.known(CAPACITY) == {BURST: 0, GPU: 0}
 
 
+def test_jobs_that_wait_for_nodes_are_counted_and_those_that_wait_for_something_else_are_not(head: Head) -> None:
+    (head.top / "jobs").write_text(JOBS)
+    assert head.known(WAITING) == {'{partition="gpu"}': 4, '{partition="burst"}': 1}
+
+
+def test_the_rules_leave_out_the_same_reasons_of_the_exporters(repo: Path) -> None:
+    rules = (repo / "roles/prometheus/files/rules/slurm.yml").read_text()
+    assert f'slurm_queue_pending{{reason!~"{program.NO_NODES.pattern}"}}' in rules
+
+
 # A source that does not answer
 
 
@@ -286,6 +315,7 @@ def test_slurm_that_does_not_answer_keeps_nobody_from_the_events(
     assert [line.split(":")[0] for line in said] == [
         "protected_mode is not known now",
         "insufficient_capacity is not known now",
+        "waiting_jobs is not known now",
     ]
     assert f"{head.top}/bin/scontrol ended with 1: it said nothing" in said[0]
 
