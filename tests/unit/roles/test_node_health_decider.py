@@ -37,7 +37,7 @@ def test_a_node_with_a_finding_is_drained_once(cluster: Cluster) -> None:
     assert lines == [f"gpu-st-p5-1: drained (replace): {reason}"]
     assert cluster.drained() == ["gpu-st-p5-1"]
     assert cluster.slurm["gpu-st-p5-1"]["reason"] == reason
-    assert cluster.metric("drained") == ['{node="gpu-st-p5-1",finding="gpu_xid_79"} 1']
+    assert cluster.metric("drained") == ['{node="gpu-st-p5-1",host="ip-10-0-0-1",finding="gpu_xid_79"} 1']
     assert cluster.metric("drains_total") == ['{finding="gpu_xid_79"} 1']
     assert cluster.metric("withheld") == []
     assert cluster.metric("decider_timestamp_seconds") == [f" {cluster.now:.3f}"]
@@ -65,7 +65,8 @@ def test_what_is_withheld_is_looked_at_once_a_minute_and_when_something_changes(
     cluster.tells("gpu-st-p5-1", XID, MOUNT)
     cluster.runs()
     assert len(cluster.asked()) == 1
-    assert cluster.metric("withheld") == ['{node="gpu-st-p5-1",finding="gpu_xid_79",why="report"} 1']
+    labels = 'node="gpu-st-p5-1",host="ip-10-0-0-1",finding="gpu_xid_79",why="report"'
+    assert cluster.metric("withheld") == [f"{{{labels}}} 1"]
 
 
 def test_report_tells_what_would_be_done_and_does_nothing(cluster: Cluster) -> None:
@@ -171,7 +172,10 @@ def test_the_same_machine_that_came_back_is_told_and_stops_nothing(cluster: Clus
     lines = cluster.runs()
     assert any("gpu-st-p5-2: not drained for gpu_xid_79 (came_back): the same machine" in line for line in lines)
     assert cluster.drained() == ["gpu-st-p5-3"]
-    told = [f'{{node="gpu-st-p5-{number}",finding="gpu_xid_79",why="came_back"}} 1' for number in (1, 2)]
+    hosts = ((1, "ip-10-0-0-9"), (2, "ip-10-0-0-10"))
+    told = [
+        f'{{node="gpu-st-p5-{number}",host="{host}",finding="gpu_xid_79",why="came_back"}} 1' for number, host in hosts
+    ]
     assert sorted(cluster.metric("withheld")) == told
 
 
@@ -269,7 +273,8 @@ def test_whoever_resumes_a_node_has_the_last_word(cluster: Cluster) -> None:
     lines = cluster.runs(60)
     assert lines[0].startswith("gpu-st-p5-1: resumed (gpu_xid_79): somebody else")
     assert cluster.drained() == []
-    assert cluster.metric("withheld") == ['{node="gpu-st-p5-1",finding="gpu_xid_79",why="resumed"} 1']
+    labels = 'node="gpu-st-p5-1",host="ip-10-0-0-1",finding="gpu_xid_79",why="resumed"'
+    assert cluster.metric("withheld") == [f"{{{labels}}} 1"]
     assert cluster.commands("forget", "gpu_xid_79")[0] == 0
     cluster.runs()
     assert cluster.drained() == ["gpu-st-p5-1"]
@@ -364,7 +369,7 @@ def test_silent_nodes(cluster: Cluster) -> None:
     cluster.slurm["gpu-st-p5-3"]["state"] = "DOWN+CLOUD+NOT_RESPONDING"
     assert cluster.runs(800) == []
     assert cluster.runs(200) == ["gpu-st-p5-1: silent: the node has told no state for a while"]
-    assert cluster.metric("silent") == ['{node="gpu-st-p5-1"} 1']
+    assert cluster.metric("silent") == ['{node="gpu-st-p5-1",host="ip-10-0-0-1"} 1']
     # The files of instances that are gone are gone; a node that is down may come back with its file.
     assert sorted(path.name for path in cluster.states.iterdir()) == ["gpu-st-p5-1.json", "gpu-st-p5-3.json"]
     assert cluster.runs() == []
@@ -373,6 +378,14 @@ def test_silent_nodes(cluster: Cluster) -> None:
     assert cluster.drained() == [], "what a node has told long ago is not acted on"
     cluster.tells("gpu-st-p5-1")
     assert cluster.runs(60) == ["gpu-st-p5-1: no longer silent"]
+
+
+def test_a_node_without_an_address_has_no_host_name(cluster: Cluster) -> None:
+    cluster.with_settings(action="report")
+    cluster.node("gpu-st-p5-1", address="gpu-st-p5-1")
+    cluster.tells("gpu-st-p5-1", XID)
+    cluster.runs()
+    assert cluster.metric("withheld") == ['{node="gpu-st-p5-1",finding="gpu_xid_79",why="report"} 1']
 
 
 def test_a_run_that_was_killed_is_finished_by_the_next(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

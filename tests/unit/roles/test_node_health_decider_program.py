@@ -65,7 +65,8 @@ def test_a_held_node_is_not_drained(cluster: Cluster) -> None:
     cluster.tells("gpu-st-p5-1", XID)
     assert cluster.runs() == ["gpu-st-p5-1: not drained for gpu_xid_79 (held): a look at its NVLinks"]
     assert cluster.drained() == []
-    assert cluster.metric("withheld") == ['{node="gpu-st-p5-1",finding="gpu_xid_79",why="held"} 1']
+    labels = 'node="gpu-st-p5-1",host="ip-10-0-0-1",finding="gpu_xid_79",why="held"'
+    assert cluster.metric("withheld") == [f"{{{labels}}} 1"]
     assert "gpu-st-p5-1: held for 0 min by " in cluster.commands("status")[1]
     for _ in range(3):
         assert cluster.runs(60) == []

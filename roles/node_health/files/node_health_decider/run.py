@@ -43,6 +43,8 @@ class Cache(NamedTuple):
     waiting: bool = False
     withheld: list[list[str]] = []
     silent: list[str] = []
+    # Of nodes that are withheld or silent.
+    addresses: dict[str, str] = {}
 
 
 def remembered(path: str) -> Cache:
@@ -128,16 +130,24 @@ def label(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def metrics(history: History, withheld: list[Withheld], quiet: list[str], now: float) -> str:
+def names(node: str, address: str) -> str:
+    """Return a node's labels: its name in Slurm, and that in EC2's DNS, which is all that EC2 tells Prometheus."""
+    host = f',host="ip-{address.replace(".", "-")}"' if address.replace(".", "").isdigit() else ""
+    return f"node={label(node)}{host}"
+
+
+def metrics(history: History, withheld: list[Withheld], quiet: list[str], addresses: dict[str, str], now: float) -> str:
     samples: dict[str, list[str]] = {name: [] for name in METRICS}
     for record in history.open():
         if record["done"]:
-            samples["drained"].append(f"{{node={label(record['node'])},finding={label(record['finding'])}}} 1")
+            node = names(record["node"], record["address"])
+            samples["drained"].append(f"{{{node},finding={label(record['finding'])}}} 1")
     for finding, count in sorted(history.totals.items()):
         samples["drains_total"].append(f"{{finding={label(finding)}}} {count}")
     for node, finding, why, _words in withheld:
-        samples["withheld"].append(f"{{node={label(node)},finding={label(finding)},why={label(why)}}} 1")
-    samples["silent"] = [f"{{node={label(node)}}} 1" for node in quiet]
+        labels = f"{names(node, addresses.get(node, ''))},finding={label(finding)},why={label(why)}"
+        samples["withheld"].append(f"{{{labels}}} 1")
+    samples["silent"] = [f"{{{names(node, addresses.get(node, ''))}}} 1" for node in quiet]
     samples["decider_timestamp_seconds"] = [f" {now:.3f}"]
     lines = []
     for name, found in samples.items():
@@ -160,6 +170,7 @@ def run(settings: Settings, now: float) -> None:
     due = changed or cache.waiting or cache.key != key or not 0 <= now - cache.asked < ASK_AGAIN
     withheld: list[Withheld] = []
     quiet: list[str] = []
+    addresses: dict[str, str] = {}
     waiting, asked, drained = False, 0.0, set[str]()
     if worth and due:
         asked = now
@@ -169,15 +180,18 @@ def run(settings: Settings, now: float) -> None:
         for line in outcome.lines:
             say(line)
         withheld, drained = outcome.withheld, {record["node"] for record in outcome.drain}
+        told = {*quiet, *(one[0] for one in withheld)}
+        addresses = {name: nodes[name].address for name in sorted(told) if name in nodes}
         waiting = not act(settings, history, outcome, now) or outcome.waiting
     elif worth:
         withheld = [(one[0], one[1], one[2], one[3]) for one in cache.withheld]
-        quiet, waiting, asked = cache.silent, cache.waiting, cache.asked
+        quiet, waiting, asked, addresses = cache.silent, cache.waiting, cache.asked, cache.addresses
     tell(cache, withheld, quiet, drained)
-    new = Cache(states, [*settings, history.stamp()], asked, waiting, [list(one) for one in withheld], quiet)
+    held = [list(one) for one in withheld]
+    new = Cache(states, [*settings, history.stamp()], asked, waiting, held, quiet, addresses)
     if new != cache:
         put(settings.cache, json.dumps(new._asdict()))
-    put(settings.metrics, metrics(history, withheld, quiet, now))
+    put(settings.metrics, metrics(history, withheld, quiet, addresses, now))
 
 
 def main(words: list[str]) -> int:
