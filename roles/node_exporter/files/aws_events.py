@@ -257,9 +257,12 @@ class Cluster:
         return found
 
     def waiting_jobs(self) -> Samples:
-        """Count the jobs of each partition that wait for nodes: slurmctld's own metrics tell no reasons of jobs."""
+        """Count the jobs of each partition that wait for nodes, of which an array is one.
+
+        slurmctld's own metrics tell no reasons of jobs.
+        """
         count = dict.fromkeys(re.findall(r"^PartitionName=(\S+)", self.scontrol("partitions"), re.MULTILINE), 0)
-        words = ("--noheader", "--all", "--array", "--states=PENDING", "--format=%P|%r")
+        words = ("--noheader", "--all", "--states=PENDING", "--format=%P|%r")
         for line in run([os.path.join(self.options.slurm, "bin/squeue"), *words], self.options.timeout).splitlines():
             partitions, _mark, reason = line.partition("|")
             if not NO_NODES.fullmatch(reason):

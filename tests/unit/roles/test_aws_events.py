@@ -79,7 +79,7 @@ gpu|JobArrayTaskLimit
 gpu|Reservation
 burst,gpu|Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions
 """
-SQUEUE = "--noheader --all --array --states=PENDING --format=%P|%r"
+SQUEUE = "--noheader --all --states=PENDING --format=%P|%r"
 FAILED = "(Code:InsufficientInstanceCapacity)Failure when resuming nodes [root@2026-11-23T04:56:44]"
 DISABLED = (
     "(Code:InsufficientInstanceCapacity)Temporarily disabling node due to insufficient capacity [root@2026-11-23T04:57]"
