@@ -23,7 +23,7 @@ RESERVATIONS: dict[str, dict[str, Any]] = {}
 
 class NotFound(EC2ClientError):
     def __init__(self, one: str) -> None:
-        super().__init__("InvalidCapacityReservationId.NotFound", f"The capacity reservation ID '{one}' does not exist")
+        super().__init__("InvalidCapacityReservationId.NotFound", f"The capacity reservation ID '{one}' was not found")
 
 
 def events(instance: Any) -> list[dict[str, Any]]:

@@ -45,6 +45,8 @@ NO_CAPACITY = {
 }
 # Reasons of jobs that wait for something else than nodes, as squeue prints them.
 NO_NODES = re.compile(r"JobHeld.*|Dependency.*|BeginTime|JobArrayTaskLimit|Reservation")
+# One such id among those that are asked for, and EC2 tells of none of them.
+UNKNOWN = "(InvalidCapacityReservationId.NotFound)"
 REFUSED = re.compile(r"\((?:UnauthorizedOperation|AccessDenied|AccessDeniedException)\)")
 NODE = re.compile(r"([a-z0-9-]+)-(?:st|dy)-([a-z0-9-]+)-\d+")
 SAMPLE = re.compile(r"^(?P<metric>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
@@ -166,14 +168,24 @@ class Cluster:
         except (OSError, ValueError, AttributeError) as error:
             raise Unanswered(f"{self.options.fleet_config} cannot be read: {error}") from error
         ids = {entry["CapacityReservationId"] for entry in entries if entry.get("CapacityType") == "capacity-block"}
-        if not ids:
-            return {}
-        told = self.ec2("describe-capacity-reservations", "--capacity-reservation-ids", *sorted(ids))
         return {
             labels(reservation=one["CapacityReservationId"]): moment(one["EndDate"])
-            for one in told["CapacityReservations"]
+            for one in self.reservations(ids)
             if one.get("EndDate") and one.get("State") not in OVER
         }
+
+    def reservations(self, ids: set[str]) -> list[dict[str, Any]]:
+        """Return those that EC2 knows. A cluster may still name one that has ended long ago."""
+        while ids:
+            try:
+                told = self.ec2("describe-capacity-reservations", "--capacity-reservation-ids", *sorted(ids))
+                return list(told["CapacityReservations"])
+            except Unanswered as error:
+                unknown = ids & set(re.findall(r"cr-\w+", str(error))) if UNKNOWN in str(error) else set()
+                if not unknown:
+                    raise
+                ids = ids - unknown
+        return []
 
     def scheduled_events(self) -> Samples:
         """Return when an event begins that AWS has scheduled for an instance of the cluster."""

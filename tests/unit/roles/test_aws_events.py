@@ -213,6 +213,21 @@ def test_a_block_that_is_over_has_no_end(head: Head, state: str) -> None:
     assert head.known(BLOCKS) == {}
 
 
+def test_a_block_that_ec2_no_longer_knows_hides_no_other_one(head: Head, capsys: pytest.CaptureFixture[str]) -> None:
+    """EC2 forgets a reservation some time after its end, and then refuses the whole question."""
+    head.block()
+    entry = {"CapacityType": "capacity-block", "Api": "run-instances"}
+    ids = {"old": "cr-0aaaaaaaaaaaaaaaa", "new": BLOCK, "older": "cr-0bbbbbbbbbbbbbbbb"}
+    fleet = {queue: {"p5": {**entry, "CapacityReservationId": one}} for queue, one in ids.items()}
+    (head.top / "fleet.json").write_text(json.dumps(fleet))
+    found = head.run()
+    assert found[f'{BLOCKS}{{reservation="{BLOCK}"}}'] == 1795779000
+    assert 'pcluster_aws_events_timestamp_seconds{source="capacity_blocks"}' in found
+    del head.reservations[BLOCK]
+    assert head.known(BLOCKS) == {}
+    assert "capacity_blocks" not in capsys.readouterr().out
+
+
 def test_a_reservation_that_only_costs_money_is_not_asked_for(head: Head) -> None:
     head.queues("on-demand", CapacityReservationId=BLOCK)
     assert head.known(BLOCKS) == {}
@@ -292,12 +307,13 @@ def test_what_was_known_stays_while_ec2_does_not_answer(head: Head, capsys: pyte
     head.block()
     head.queues("capacity-block", CapacityReservationId=BLOCK)
     was = head.run()
-    del head.reservations[BLOCK]
+    busy = "An error occurred (RequestLimitExceeded) when calling the X operation: Request limit exceeded."
+    head.install("aws", f"#!/bin/sh\necho '{busy}' >&2\nexit 254\n")
     found = head.run()
     line = [each for each in capsys.readouterr().out.splitlines() if "capacity_blocks" in each]
     assert len(line) == 1
     assert "capacity_blocks is not known now: " in line[0]
-    assert f"The capacity reservation ID '{BLOCK}' does not exist" in line[0]
+    assert "Request limit exceeded" in line[0]
     assert {name: value for name, value in found.items() if BLOCKS in name} == {
         f'{BLOCKS}{{reservation="{BLOCK}"}}': 1795779000
     }
