@@ -273,6 +273,8 @@ class Api:
     def folder(self, method: str, uid: str, body: Any) -> Any:
         row = self.data.one("select title from folder where uid = ?", uid)
         if not row:
+            # The rights of others than admins are those on folders that are there.
+            self.need("Admin")
             raise Refusal(404, "folder not found", status="not-found")
         if method == "PUT":
             self.need("Admin", "Editor")

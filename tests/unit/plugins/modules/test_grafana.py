@@ -539,6 +539,15 @@ def test_below_a_path(grafana: Grafana) -> None:
     assert grafana.dashboards(url=f"{grafana.url}/grafana/", token_file=token, dashboards=FILES)["changed"]
 
 
+def test_an_editor_makes_the_folder_and_the_dashboards(grafana: Grafana) -> None:
+    grafana.start()
+    given: dict[str, Any] = {"token_file": grafana.token_file("Editor"), "dashboards": FILES}
+    checked = grafana.dashboards(check=True, **given)
+    assert checked["changes"][0] == "folder 'ParallelCluster' created"
+    assert grafana.dashboards(**given)["changes"] == checked["changes"]
+    assert grafana.dashboards(**given)["changed"] is False
+
+
 def test_by_password_and_by_environment(grafana: Grafana, monkeypatch: pytest.MonkeyPatch) -> None:
     grafana.start(GF_SECURITY_ADMIN_PASSWORD="chosen by somebody")
     (grafana.top / "password").write_text("chosen by somebody\n")
