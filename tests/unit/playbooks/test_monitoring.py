@@ -108,7 +108,7 @@ def test_nobody_is_let_in_but_by_name(template: dict[str, Any]) -> None:
 
 def test_nodes_let_the_instance_in_at_their_exporters(template: dict[str, Any]) -> None:
     found = [one for one in template["Resources"].values() if one["Type"] == "AWS::EC2::SecurityGroupIngress"]
-    assert sorted(one["Properties"]["FromPort"] for one in found) == [9100, 9341, 9400]
+    assert sorted(one["Properties"]["FromPort"] for one in found) == [8000, 9100, 9341, 9400]
     assert all(one["Properties"]["FromPort"] == one["Properties"]["ToPort"] for one in found)
 
 

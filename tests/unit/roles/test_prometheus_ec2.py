@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from ansible_collections.pcluster.postboot.tests.programs import load
+from ansible_collections.pcluster.postboot.tests.unit.playbooks import stacks
 from ansible_collections.pcluster.postboot.tests.unit.plugins.aws import KEYS, launch
 
 Variables = Callable[..., Callable[[str], Any]]
@@ -142,6 +143,17 @@ def test_labels_are_those_of_the_head_nodes_prometheus(variables: Variables, ec2
     assert jobs["neuron"] == by_slurm("neuron", 8000, trn)
     assert jobs["slurm"] == by_slurm("slurm", 9341, every[0], every[3])
     assert set(jobs) == {"node", "dcgm", "neuron", "slurm"}
+
+
+@pytest.mark.parametrize(
+    ("stack", "group"), [("monitoring", "InstanceSecurityGroup"), ("infrastructure", "MonitoringSecurityGroup")]
+)
+def test_the_stacks_let_the_instance_in_wherever_it_scrapes(variables: Variables, stack: str, group: str) -> None:
+    resources = stacks.template(stack)["Resources"].values()
+    rules = [one["Properties"] for one in resources if one["Type"] == "AWS::EC2::SecurityGroupIngress"]
+    ours = [one for one in rules if one.get("SourceSecurityGroupId") == {"Ref": group}]
+    reached = {port for one in ours for port in range(one["FromPort"], one["ToPort"] + 1)}
+    assert {job["port"] for job in variables()("prometheus_jobs")} - reached == set()
 
 
 def test_without_a_tag_a_node_goes_by_its_host_name(variables: Variables, ec2: tuple[Any, str]) -> None:
