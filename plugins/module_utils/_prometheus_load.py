@@ -23,7 +23,7 @@ OF_A_NODE = 640
 OF_A_CPU = 8
 OF_AN_INTERFACE = 11
 OF_AN_EFA_DEVICE = 35
-OF_A_GPU = 31
+OF_A_GPU = 33
 # Of Neuron's exporter, where one program holds all cores: what AWS' program prints (tests/unit/fixtures/neuron).
 OF_NEURON = 49
 OF_A_NEURON_DEVICE = 8
