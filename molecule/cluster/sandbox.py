@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PREFIX = "postboot-"
+# The process of machines.py. One file for this computer, as podman's names are: whichever checkout removes a sandbox
+# ends what follows its machines.
+FOLLOWER = Path("/run/postboot-sandbox.pid")
 
 
 class Sandbox:
@@ -262,9 +265,9 @@ class Sandbox:
     def services(self) -> None:
         """Start the AWS API, the mirror, the container registry and Amazon Managed Prometheus, and wait for them."""
         self.serve()
-        if not machines.runs(self.follower):
+        if not machines.runs(FOLLOWER):
             line = [sys.executable, str(HERE / "sandbox.py"), "--state", str(self.state), "machines"]
-            machines.start(line, self.state / "machines.log", self.follower)
+            machines.start(line, self.state / "machines.log", FOLLOWER)
             print("started the machines' follower")
 
     def serve(self) -> None:
@@ -303,11 +306,6 @@ class Sandbox:
     def container(self, service: str) -> str:
         """The name of a service's container."""
         return PREFIX + str(self.topology["services"][service].get("container", service))
-
-    @property
-    def follower(self) -> Path:
-        """The file that names the process of machines.py."""
-        return self.state / "machines.pid"
 
     def machines(self) -> None:
         """Keep one container for each instance that runs, until this is ended."""
@@ -595,7 +593,7 @@ class Sandbox:
         """Remove every trace of the running sandbox. Images and the mirror's files stay, as a cache."""
         if not shutil.which("podman"):
             return  # nothing was ever set up here
-        machines.stop(self.follower)
+        machines.stop(FOLLOWER)
         names = self.podman("ps", "--all", "--filter", f"name=^{PREFIX}", "--format", "{{.Names}}").stdout.split()
         if names:
             self.podman("rm", "--force", "--volumes", "--time=0", *names)

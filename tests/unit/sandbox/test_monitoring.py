@@ -125,3 +125,18 @@ def test_its_user_data_says_what_it_is(sandbox: Any, tmp_path: Path) -> None:
     node = json.loads((root / "etc/pcluster-postboot/node.json").read_text())
     assert node == {"node_type": "monitoring", "name": "monitoring", "region": "us-east-1", "vpc": "vpc-1"}
     assert (root / "home/ubuntu/.ssh/authorized_keys").read_text() == "ssh-ed25519 KEY\n"
+
+
+def test_a_checkout_ends_what_follows_the_machines_of_another(
+    sandbox: Any, sandbox_module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = tmp_path / "follower"
+    monkeypatch.setattr(sandbox_module, "FOLLOWER", pid)
+    monkeypatch.setattr(sandbox_module.shutil, "which", lambda name: f"/usr/bin/{name}")
+    line = [sys.executable, "-c", "import time; time.sleep(60)", "machines"]
+    sandbox_module.machines.start(line, tmp_path / "log", pid)
+    other = sandbox_module.Sandbox(tmp_path / "other")
+    other.podman = sandbox.podman
+    assert sandbox_module.machines.runs(pid)
+    other.destroy()
+    assert not sandbox_module.machines.runs(pid)
