@@ -23,7 +23,7 @@ import yaml
 from testinfra.host import Host
 
 from .bundles import BUCKET, DIR, SANDBOX, SCENARIO, STATE, Bundle, bucket, config, printed, queue_of, update
-from .helpers import Command, Create, Killed, Nodes, On, Play, Run, ok
+from .helpers import Command, Create, Killed, Nodes, On, Play, Run, ok, until
 from .nodes import host
 
 TOPOLOGY = yaml.safe_load((SCENARIO / "topology.yml").read_text())
@@ -127,12 +127,22 @@ def as_before(request: pytest.FixtureRequest, play: Play) -> Iterator[None]:
 def unmanaged(head: str = "head") -> Iterator[None]:
     """Keep clustermgtd from what a test does to nodes on purpose; it reads its configuration anew in each loop.
 
-    A loop that has begun goes on with the former configuration, and a node that was resumed counts as unhealthy until
+    A loop that has begun goes on with the former configuration, so its end is waited for; of its ten seconds it takes
+    five and more, as it waits for instances to appear in EC2. A node that was resumed counts as unhealthy until
     slurmctld has heard from it.
     """
     conf = "/etc/parallelcluster/slurm_plugin/parallelcluster_clustermgtd.conf"
+    log = "/var/log/parallelcluster/clustermgtd"
     silent = "/opt/slurm/bin/sinfo --noheader --partition=static --format=%T | grep -E '[*]|down'"
-    host(head).check_output(f"echo 'disable_all_cluster_management = true' >> {conf} && sleep 1")
+    host(head).check_output(f"echo 'disable_all_cluster_management = true' >> {conf}")
+    heartbeat = host(head).check_output(f"sed -n 's/^heartbeat_file_path = //p' {conf}")
+
+    def loop_ended() -> bool:
+        began = host(head).check_output(f"date +%s.%N -d \"$(grep 'Managing cluster' {log} | tail -n 1 | cut -c1-23)\"")
+        return float(host(head).check_output(f"stat -c %.Y {heartbeat}")) > float(began)
+
+    time.sleep(0.5)  # a loop that has read the configuration a moment before says only then that it has begun
+    until(loop_ended, 30)
     try:
         yield
     finally:
