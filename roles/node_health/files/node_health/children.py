@@ -17,6 +17,8 @@ from typing import Callable
 
 from .look import Look
 
+ENDS_WITHIN = 0.5  # seconds that killed children have to end; one that waits within the kernel does not
+
 
 def started(process: int) -> str:
     """Return when a process was started, in the kernel's ticks: with its number that names it. Nothing if it ended."""
@@ -119,7 +121,7 @@ def _end(begun: list[int]) -> list[int]:
     """End children; return those that could not be ended, as no process can that waits within the kernel."""
     for child in begun:
         os.kill(child, signal.SIGKILL)
-    left, end = begun, time.monotonic() + 0.5
+    left, end = begun, time.monotonic() + ENDS_WITHIN
     while True:
         left = [child for child in left if not os.waitpid(child, os.WNOHANG)[0]]
         if not left or time.monotonic() >= end:
