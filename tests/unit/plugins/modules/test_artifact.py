@@ -605,7 +605,8 @@ def test_redirect_308_is_followed_by_every_python(lab: Lab) -> None:
 
 def test_retry_after_is_honoured_within_bounds(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(fetch.time, "sleep", pauses.append)
+    # Its own name for it: other threads of this process sleep, too.
+    monkeypatch.setattr(fetch, "time", types.SimpleNamespace(sleep=pauses.append))
     monkeypatch.setattr(fetch, "LONGEST_PAUSE", 60.0)
     soon = email.utils.formatdate(time.time() + 30, usegmt=True)
     lab.server.script[UP] = ["429:7", "503:86400", f"503:{soon}", "503", "503:soon", "ok"]
