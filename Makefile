@@ -75,7 +75,9 @@ sandbox-down:  ## Remove the sandbox, or a flavour of it [FLAVOUR=hyperpod] (cac
 sandbox-setup:
 	@scripts/patiently.sh "preparing what the sandbox needs" scripts/setup.sh --sandbox
 
+# What is left of a sandbox goes first, also that of another checkout: its nodes would not know a new mirror's key.
 sandbox-prepared: | sandbox-setup
+	@$(MAKE) sandbox-down
 	@scripts/patiently.sh "sandbox.py prepare" $(SANDBOX) prepare
 
 node:  ## Run one command on a node: NODE=head CMD='sinfo' [AS=ubuntu]
@@ -134,7 +136,6 @@ cluster: | sandbox-setup  ## Run the Molecule scenario: check, converge, idempot
 # The steps of `molecule test` in two halves
 
 cluster-converged: | sandbox-setup
-	@$(call molecule,destroy)
 	@$(call molecule,check)
 	@$(call molecule,converge)
 	@$(call molecule,idempotence)
