@@ -20,12 +20,12 @@ import yaml
 from ansiblelint.__main__ import main
 from ansiblelint.runner import Runner
 
-ONE_BY_ONE = Runner._collect_syntax_check_files
+COLLECT = Runner._collect_syntax_check_files  # the method itself, which to_check replaces
 
 
 def to_check(runner: Any) -> Any:
     """Return what ansible-lint has to check by itself: nothing where all is well."""
-    lintables = ONE_BY_ONE(runner)
+    lintables = COLLECT(runner)
     playbooks = [str(each.path.absolute()) for each in lintables if each.kind == "playbook"]
     roles = [
         {"ansible.builtin.import_role": {"name": str(each.path.absolute())}}

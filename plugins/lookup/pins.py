@@ -27,8 +27,8 @@ options:
     default: [x86_64, aarch64]
   dest:
     description:
-      - The directory of a mirror. Each file then has a C(dest), at which the module M(pcluster.postboot.artifact) looks
-        for it in that mirror. Empty makes that a path below a mirror.
+      - The directory of a mirror. Each file then has a C(dest), its path in that mirror, where the module
+        M(pcluster.postboot.artifact) looks for the file. With an empty string, C(dest) is relative to the mirror.
     type: str
 """
 
@@ -110,7 +110,7 @@ class LookupModule(LookupBase):
                         **({} if dest is None else {"dest": mirrored(dest, url)}),
                     }
                 )
-        # What vouches for another file comes along with that file, and needs no hash.
+        # Left out: a file that is another one's signature or key. It is fetched together with that file.
         return [pin for pin in pins if pin["url"] not in along]
 
 

@@ -22,7 +22,7 @@ HOOKS, HOOKS_ON = "/usr/share/enroot/hooks.d", "enroot/hooks.d"
 ADDRESS_HOOK = f"{HOOKS_ON}/51-slurm-address.sh"  # after 50-slurm-pytorch.sh, whose MASTER_ADDR it reads
 PROC_SYS = "/proc/sys"
 # Where a service, such as slurmd, finds programs unless its unit says otherwise (systemd.exec, "$PATH").
-SERVICES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SERVICE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SCONTROL = "/usr/local/bin/scontrol"
 TIMEOUT = 60  # seconds for Enroot to tell its version
 APPARMOR = "kernel.apparmor_restrict_unprivileged_userns"
@@ -67,7 +67,7 @@ def _refuse_unknown_keys(request: Request) -> None:
 
 def _refuse_shared(request: Request) -> None:
     """Refuse a directory on a shared file system, where overlayfs would not work; links are followed."""
-    # Paths in the configuration itself outrank these variables.
+    # enroot.conf outranks the directories in request.local, so the paths that it sets are checked too.
     settings = re.findall(r"^(ENROOT_(?:RUNTIME|DATA|TEMP)_PATH)[ \t=]+([^$\s]+)", request.config, re.MULTILINE)
     named = {f"{request.source}: {key}": path for key, path in settings}
     for name, path in {**request.local, **named}.items():
@@ -102,9 +102,9 @@ def _proc(key: str) -> str:
 
 
 def kernel_settings(wanted: Mapping[str, int | str]) -> dict[str, int]:
-    """Return the kernel settings to write: those that the kernel has and that are too low.
+    """Return the kernel settings to write: those of `wanted` that are too low, and AppArmor's where it stops Enroot.
 
-    A setting that an earlier run has written stays, because its effect hides that it is needed.
+    A setting that an earlier run wrote is returned again: since then the kernel's value no longer shows the need.
     """
     ours = set(re.findall(r"^([\w.]+) *=", files.read(os.path.join(ETC, SYSCTL)) or "", re.MULTILINE))
     settings = {}
@@ -142,7 +142,7 @@ def _set_kernel(settings: Mapping[str, int], check: bool) -> list[dict[str, str]
 
 
 def _missing_hooks(wanted: Sequence[str]) -> list[str]:
-    """Return the hooks that have to be linked: a hook that Enroot brings switched on has no link."""
+    """Return the wanted hooks that are not in /etc/enroot/hooks.d, neither as a link nor as a packaged file."""
     return [name for name in wanted if not os.path.exists(os.path.join(ETC, HOOKS_ON, name))]
 
 
@@ -166,8 +166,8 @@ def _link(place: str, source: str) -> None:
 
 
 def _link_scontrol(source: str, check: bool) -> list[dict[str, str]]:
-    """Put Slurm's scontrol where hooks find it, which have the path of slurmd; one that is there stays."""
-    if not source or shutil.which("scontrol", path=SERVICES):
+    """Link Slurm's scontrol into the PATH that hooks get from slurmd, unless there is a scontrol in that PATH."""
+    if not source or shutil.which("scontrol", path=SERVICE_PATH):
         return []
     if not check:
         _link(SCONTROL, source)
@@ -193,19 +193,19 @@ def _link_hooks(wanted: Sequence[str], check: bool) -> list[dict[str, str]]:
 
 
 def _files(request: Request, settings: Mapping[str, int]) -> validated.Request:
-    files = [validated.Wanted(CONF, request.config, source=request.source)]
+    wanted = [validated.Wanted(CONF, request.config, source=request.source)]
     if not request.gpus:
-        # Images of NVIDIA ask for all GPUs, and without any the hook that would bring them fails.
-        files.append(validated.Wanted(NO_GPU, "NVIDIA_VISIBLE_DEVICES=void\n"))
+        # NVIDIA's images ask for all GPUs. Where there are none, the hook 98-nvidia.sh fails and the job with it.
+        wanted.append(validated.Wanted(NO_GPU, "NVIDIA_VISIBLE_DEVICES=void\n"))
     if settings:
         text = "".join(f"{key} = {value}\n" for key, value in settings.items())
-        files.append(validated.Wanted(SYSCTL, f"# For Enroot, whose containers are user namespaces.\n{text}"))
+        wanted.append(validated.Wanted(SYSCTL, f"# For Enroot, whose containers are user namespaces.\n{text}"))
     if request.address_hook:
-        files.append(validated.Wanted(ADDRESS_HOOK, request.address_hook, mode="0755"))
+        wanted.append(validated.Wanted(ADDRESS_HOOK, request.address_hook, mode="0755"))
     # Enroot itself reads its configuration so.
     bash = ("bash", "-n", f"%s/{CONF}")
     return validated.Request(
-        ETC, tuple(files), purge=(NO_GPU, SYSCTL, ADDRESS_HOOK), validate=bash, check=request.check
+        ETC, tuple(wanted), purge=(NO_GPU, SYSCTL, ADDRESS_HOOK), validate=bash, check=request.check
     )
 
 

@@ -38,7 +38,7 @@ def until(done: Any, seconds: float) -> bool:
 
 
 def home(controller: bool) -> None:
-    """Move the user's home to /fsx, where that is mounted; the controller gives it a pair of keys."""
+    """Copy the user's home to /fsx, if that is mounted, and use the copy; the controller adds a pair of SSH keys."""
     if not os.path.ismount(FSX):
         return
     wanted, user = FSX / USER, pwd.getpwnam(USER)
@@ -67,6 +67,7 @@ def slurm(controller: str, is_controller: bool) -> None:
     else:
         unit = UNITS / "slurmd.service"
         unit.write_text(unit.read_text().replace("$SLURMD_OPTIONS", f"--conf-server {controller}"))
+    # HyperPod gives this suffix to either unit, also to slurmctld's on a node that is no controller.
     (UNITS / f"{other}.service").rename(UNITS / f"{other}_DO_NOT_START_ON_CONTROLLER.service")
     run("systemctl", "daemon-reload")
     run("systemctl", "enable", "--quiet", "--now", mine)

@@ -38,7 +38,7 @@ def bucket(name: str) -> Iterator[Any]:
 
 
 def of_one_script(s3: Any, text: str) -> dict[str, str]:
-    """Put a bundle that installs nothing into a bucket: a bootstrap.sh. Return what fleet needs of it."""
+    """Put a bundle of nothing but a bootstrap.sh into a bucket; return the variables by which fleet takes it."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         script = tarfile.TarInfo("bootstrap.sh")

@@ -55,7 +55,7 @@ def test_nodes_without_a_gpu_have_none(on: On, nodes: Nodes) -> None:
             assert not on(name).exists("nvidia-ctk"), name
 
 
-def test_cdi_offers_every_gpu_also_after_a_boot(gpu: Host) -> None:
+def test_cdi_offers_every_gpu_and_its_units_are_enabled(gpu: Host) -> None:
     assert {f"nvidia.com/gpu={number}" for number in range(8)} < set(devices(gpu))
     for unit in UNITS:
         assert gpu.service(unit).is_enabled
@@ -71,7 +71,7 @@ def test_a_container_has_the_gpus_that_it_asks_for(gpu: Host, image: str) -> Non
 
 @pytest.mark.long
 def test_gpus_by_dockers_own_flag(gpu: Host, image: str) -> None:
-    """By the hook, as the sandbox's Docker is older than 29.2. It refuses a container of the runtime's CDI modes."""
+    """Docker older than 29.2 has NVIDIA's hook bring the GPUs, and that hook refuses a runtime in the mode cdi."""
     ls = f"docker run --rm --gpus all {image} /bin/ls /dev"
     assert {"nvidia0", "nvidia7", "nvidiactl"} <= set(gpu.check_output(ls).split())
     toml = "/etc/nvidia-container-runtime/config.toml"

@@ -155,7 +155,7 @@ def releases(host: Host) -> str:
     return host.check_output(f"find {SHARED}/*/ -maxdepth 1 -name '[0-9c]*' -printf '%p %i %T@ %l\\n' | sort")
 
 
-# NCCL as a program finds it that sources the script.
+# Loads NCCL as a user's program does, and prints which files were loaded.
 PROBE = "import ctypes; ctypes.CDLL('libnccl.so.2'); print(open('/proc/self/maps').read())"
 
 

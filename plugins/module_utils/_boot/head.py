@@ -1,6 +1,6 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the head node knows of a cluster that boots: Slurm's and clustermgtd's view, and how far nodes say they are."""
+"""What the head node knows of booting nodes: from Slurm, from clustermgtd, and from the records that nodes write."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Outcome(NamedTuple):
 
 
 def look(request: Request) -> Outcome:
-    """Return all of it. What cannot be read yet, because the head node itself boots, is told as a problem."""
+    """Return what the head node knows now. What it cannot read, because it boots itself, is one of the problems."""
     now = time.time()
     problems: list[str] = []
     nodes: list[dict[str, Any]] = []
@@ -170,7 +170,7 @@ def _boot_error() -> str:
 
 
 def _fleet(seconds: float) -> str:
-    """Return the status of the compute fleet, such as RUNNING or PROTECTED; nothing where nobody tells."""
+    """Return the status of the compute fleet, such as RUNNING or PROTECTED; empty where the script gives none."""
     try:
         told = json.loads(run([_ROOT + FLEET], seconds).out)
         return str(told.get("status") or "")

@@ -63,7 +63,7 @@ class Pinned(NamedTuple):
     hashes: tuple[str, ...]
 
     def line(self) -> str:
-        """Return it without its marker: pip would ask that of the machine that it runs on."""
+        """Return the line without its marker, which pip would judge by the machine that pip runs on."""
         return " ".join([self.requirement, *(f"--hash=sha256:{digest}" for digest in self.hashes)])
 
 
@@ -111,7 +111,7 @@ class Store:
         return paths
 
     def fetch(self, pins: list[Pinned], target: Target) -> list[str]:
-        """Have pip download them. It compares the hashes, and so does who finds them."""
+        """Have pip download the wheels. pip checks their hashes, and `find` checks them again at each use."""
         folder = self._folder_of(pins, target)
         staging = f"{folder}.part"
         shutil.rmtree(staging, ignore_errors=True)

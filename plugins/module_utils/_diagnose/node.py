@@ -52,7 +52,6 @@ class Result(NamedTuple):
     parts: list[str]  # in check mode: what would be gathered
     redacted: dict[str, int]
     left: list[str]
-    actions: list[str] = []
 
 
 def gather(request: Request, root: str = ROOT) -> Result:
@@ -62,8 +61,7 @@ def gather(request: Request, root: str = ROOT) -> Result:
     node_type = str(facts.get("node_type") or "")
     with open(storage.MOUNTS, encoding="utf-8", errors="surrogateescape") as stream:
         points = rooms.points(storage.parse_mounts(stream.read()))
-    wanted = [one["path"] for one in (facts.get("mounts") or {}).get("wanted") or [] if one["path"] in points]
-    told = rooms.ask(list(dict.fromkeys([*points, *wanted])), request.mount_seconds)
+    told = rooms.ask(list(points), request.mount_seconds)
     space = {path: {**room, "type": points[path], "seconds": request.mount_seconds} for path, room in told.items()}
     limits = collect.Limits(int(request.file_mb * 1e6), int(request.node_mb * 1e6), request.seconds)
     collector = collect.Collector(limits, [path for path in space if space[path].get("dead")], root, request.check)
@@ -81,7 +79,7 @@ def gather(request: Request, root: str = ROOT) -> Result:
     if request.check:
         return Result("", 0, who, [], [part.source for part in collector.parts], {}, collector.left)
     collector.add("facts.json", "node_facts", _json(facts))
-    collector.add("mounts.json", "the room of each file system", _json(space))
+    collector.add("mounts.json", "the free space of each file system", _json(space))
     texts, counts = _clean(collector.texts)
     running = _running()
     evidence = Evidence(who["node"], node_type, texts, facts, space, request.units, running, time.time(), request.hours)
@@ -166,7 +164,7 @@ def _stem(path: str) -> str:
 
 
 def _running() -> bool | None:
-    """Say whether a run of the node itself lives, or else whoever holds its lock; None where nobody can say."""
+    """Say whether a run of this collection goes on here: one by pull, or the holder of the lock; None if unknown."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as stream:

@@ -73,7 +73,7 @@ def run(context: Context) -> Iterator[Check]:
             yield Check("job", partition, "failed", f"srun ended with {seen.code}: {'; '.join(seen.errors)}")
         elif asked:
             kinds = {node.name: options.instance_types.get(node.name) or node.instance_type for node in asked}
-            # Without EFA in the cluster's configuration, which each compute resource has, even a p5 has no device.
+            # Even a p5 has EFA devices only where its compute resource in the cluster's configuration enables EFA.
             with_efa = {kinds[node.name] for node in asked if node.efa or seen.values.get(node.name, {}).get("device")}
             gpus = {node.name for node in asked if node.gpus}
             yield from _judge(partition, seen.values, kinds, options, gpus, with_efa)
@@ -87,9 +87,9 @@ def _judge(
     gpus: Collection[str] = (),
     with_efa: Collection[str] = (),
 ) -> Iterator[Check]:
-    """Yield the checks of some nodes; `kinds` has the instance type of each, or nothing, `gpus` who has some.
+    """Yield the checks of the nodes in `kinds`, which has each node's instance type, or nothing.
 
-    `with_efa` has the types whose nodes should have EFA devices.
+    `gpus` has the nodes with GPUs, `with_efa` the instance types whose nodes should have EFA devices.
     """
     of = {name: values.get(name, {}) for name in kinds}
     reports = {name: _report(seen) for name, seen in of.items()}

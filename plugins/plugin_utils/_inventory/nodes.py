@@ -39,7 +39,7 @@ NODE_TYPES = ("head", "login", "compute")
 PARALLELCLUSTER, HYPERPOD = parallelcluster.PLATFORM, hyperpod.PLATFORM
 TAG_OF_TYPE = {"head": "HeadNode", "login": "LoginNode", "compute": "Compute"}
 
-# What the stack of the monitoring instance gives it. Its name stands where a node has that of its cluster.
+# The tags of the monitoring instance, which its stack sets. TAG_NAME takes the place of the cluster's name.
 TAG_OURS = "pcluster-postboot:node-type"
 TAG_NAME = "pcluster-postboot:name"
 TAG_OS = "pcluster-postboot:os"
@@ -53,7 +53,7 @@ TAG_POOLS = (f"{TAG}login-nodes-pool-name", f"{TAG}login-nodes-pool")
 TAG_ATTRIBUTES = f"{TAG}attributes"
 TAG_NETWORKING = f"{TAG}networking"
 TAG_VERSION = f"{TAG}version"
-# The tags of ParallelCluster's own that a node can tell.
+# The tags set by ParallelCluster whose values a node can read on itself, in the order of the values in _own_tags.
 OWN_TAGS = ("Name", TAG_CLUSTER, TAG_TYPE, TAG_VERSION, TAG_QUEUE, TAG_RESOURCE, *TAG_POOLS)
 
 CLUSTER_CONFIG = "/opt/parallelcluster/shared/cluster-config.yaml"
@@ -173,10 +173,10 @@ class Reader:
         return [one_line(line) for line in lines]
 
 
-def local_node(root: str, told: Callable[[str], None] | None = None) -> Node:
-    """Return the node on which this runs, from its own files; Problem where there is no ParallelCluster.
+def local_node(root: str, warn: Callable[[str], None] | None = None) -> Node:
+    """Return the node that this runs on, from its own files; raise a Problem where it is a node of no known cluster.
 
-    Where problems can be told, it has the tags that ParallelCluster has given its instance.
+    With `warn`, a node of ParallelCluster also has the tags of its instance; `warn` gets what stops reading them.
     """
     tree = node_facts.Tree(root)
     facts = node_facts.read_node(root, run=lambda argv: None, tree=tree)
@@ -211,8 +211,8 @@ def local_node(root: str, told: Callable[[str], None] | None = None) -> Node:
         node["platform"] = hyperpod.PLATFORM
         if facts["node_type"] == "login":
             node["pool"] = facts["instance_group"]
-    elif told:
-        node["tags"] = {**_own_tags(node), **_tags_of_cluster(tree, node, told)}
+    elif warn:
+        node["tags"] = {**_own_tags(node), **_tags_of_cluster(tree, node, warn)}
     return node
 
 
@@ -222,8 +222,8 @@ def _own_tags(node: Node) -> dict[str, str]:
     return {name: value for name, value in zip(OWN_TAGS, values) if value}
 
 
-def _tags_of_cluster(tree: node_facts.Tree, node: Node, told: Callable[[str], None]) -> dict[str, str]:
-    """Return the cluster's Tags, over which those of the node's queue and of its compute resource go."""
+def _tags_of_cluster(tree: node_facts.Tree, node: Node, warn: Callable[[str], None]) -> dict[str, str]:
+    """Return the Tags of the cluster's configuration; a queue's override the cluster's, a compute resource's both."""
     path = CLUSTER_CONFIG_OF_LOGIN if node["node_type"] == "login" else CLUSTER_CONFIG
     text = tree.read(path, required=True)
     why = next((line for line in tree.problems if line.startswith(path)), f"{path} cannot be read")
@@ -235,7 +235,7 @@ def _tags_of_cluster(tree: node_facts.Tree, node: Node, told: Callable[[str], No
         except yaml.YAMLError:
             why = f"{path} is no YAML"
     if not isinstance(config, dict):
-        told(f"{why}, so pcluster_tags lacks the Tags of the cluster's configuration")
+        warn(f"{why}, so pcluster_tags lacks the Tags of the cluster's configuration")
         return {}
     queue = _named(inner(config, "Scheduling").get("SlurmQueues"), node.get("queue"))
     sections = (config, queue, _named(queue.get("ComputeResources"), node.get("compute_resource")))

@@ -201,7 +201,7 @@ def test_sns_needs_credentials_unless_it_brings_them(
     variables: Variables, configs: Any, needed: bool, profile: str
 ) -> None:
     value = variables(alertmanager_receivers=[PEOPLE, {"name": "sns", **({"sns_configs": configs} if configs else {})}])
-    assert bool(value("__alertmanager_topics")) is needed
+    assert bool(value("__alertmanager_sigv4")) is needed
     assert value("__alertmanager_profile") == profile
 
 

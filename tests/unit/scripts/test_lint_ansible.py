@@ -30,6 +30,6 @@ def test_ansible_lint_looks_at_each_by_itself_where_one_is_wrong(
         SimpleNamespace(kind="role", path=tmp_path / "roles/one"),
         SimpleNamespace(kind="playbook", path=tmp_path / "play.yml"),
     ]
-    monkeypatch.setattr(program, "ONE_BY_ONE", lambda _runner: lintables)
+    monkeypatch.setattr(program, "COLLECT", lambda _runner: lintables)
     runner = SimpleNamespace(app=SimpleNamespace(runtime=SimpleNamespace(environ=dict(os.environ))))
     assert program.to_check(runner) == ([] if all_is_well else lintables)

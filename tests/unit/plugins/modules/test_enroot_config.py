@@ -59,7 +59,7 @@ class Node:
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: lab.Run) -> Node:
     monkeypatch.setattr(_enroot, "ETC", str(tmp_path / "etc"))
     monkeypatch.setattr(_enroot, "HOOKS", str(tmp_path / "hooks.d"))
-    monkeypatch.setattr(_enroot, "SERVICES", str(tmp_path / "services"))
+    monkeypatch.setattr(_enroot, "SERVICE_PATH", str(tmp_path / "services"))
     monkeypatch.setattr(_enroot, "SCONTROL", str(tmp_path / "services/scontrol"))
     monkeypatch.setattr(_enroot, "PROC_SYS", str(tmp_path / "proc"))
     monkeypatch.setattr(storage, "MOUNTS", str(tmp_path / "mounts"))
