@@ -17,7 +17,7 @@ _NVIDIA = "0x10de"
 _AMAZON = "0x1d0f"
 _GPU_CLASSES = ("0x0300", "0x0302")
 _NVSWITCHES = ("0x1af1", "0x22a3")
-_EFAS = ("0xefa0", "0xefa1", "0xefa2", "0xefa3")
+_EFA = "0xefa"  # and one more digit: 0xefa4 came with release 3.3.0 of the driver
 _ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
 GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -50,7 +50,7 @@ def read_hardware(tree: Tree) -> dict[str, Any]:
         if device["vendor"] == _NVIDIA and device["class"][:6] in _GPU_CLASSES
     ]
     switches = [device for device in pci if device["vendor"] == _NVIDIA and device["device"] in _NVSWITCHES]
-    functions = [device for device in pci if device["vendor"] == _AMAZON and device["device"] in _EFAS]
+    functions = [device for device in pci if device["vendor"] == _AMAZON and device["device"].startswith(_EFA)]
     neurons = [device for device in pci if device["vendor"] == _AMAZON and device["device"] in neuron.PCI_IDS]
     # Instances with InfiniBand or Ethernet cards beside EFA show those here too: only the EFA driver's count.
     efas = [name for name in tree.names(_INFINIBAND) if _is_efa(tree, f"{_INFINIBAND}/{name}/device")]
@@ -70,7 +70,7 @@ def read_hardware(tree: Tree) -> dict[str, Any]:
 def _is_efa(tree: Tree, device: str) -> bool:
     if tree.link_name(f"{device}/driver") == "efa":
         return True
-    return tree.line(f"{device}/vendor") == _AMAZON and tree.line(f"{device}/device") in _EFAS
+    return tree.line(f"{device}/vendor") == _AMAZON and (tree.line(f"{device}/device") or "").startswith(_EFA)
 
 
 def hardware_problems(facts: dict[str, Any]) -> list[str]:

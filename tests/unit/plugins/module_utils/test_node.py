@@ -295,6 +295,12 @@ def test_amazon_linux_compute_node_without_drivers(node_tree):
     ]
 
 
+def test_an_efa_device_that_is_newer_than_this_counts(node_tree):
+    root = node_tree("compute-alinux2023")
+    (root / "sys/bus/pci/devices/0000:32:00.0/device").write_text("0xefa4\n")
+    assert facts_of(root)["efa"]["pci_count"] == 1
+
+
 def test_malformed_node_names_each_file(node_tree):
     facts = facts_of(node_tree("malformed"))
     assert facts["is_parallelcluster"] is False
