@@ -563,6 +563,18 @@ def test_a_token_is_not_asked_of_another_host_with_this_login(head: Head) -> Non
     assert [authorization for _path, authorization in Registry.asked] == ["", "", "Bearer anonymous"]
 
 
+def test_an_import_that_reads_its_logins_is_not_cut_off_by_another_one(head: Head) -> None:
+    login = settings.Login("$oauthtoken", "nvapi-SECRET_1")
+    enroots = importer.Enroot(settings.read_settings(str(head.settings_file)), {"nvcr.io": login})
+    enroots.prepare()
+    file = head.root / "work/config/.credentials"
+    with file.open() as reader:
+        enroots.logins = {}
+        enroots.prepare()
+        assert reader.read() == "machine nvcr.io login $oauthtoken password nvapi-SECRET_1\n"
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("", 0o600)
+
+
 def test_a_lone_key_is_for_ngc(head: Head) -> None:
     path = head.key("nvapi-abc\n")
     login = settings.Login("$oauthtoken", "nvapi-abc")

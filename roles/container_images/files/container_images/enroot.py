@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .errors import Trouble
-from .files import private
+from .files import private, put
 from .names import Image
 from .registry import trouble_of
 from .settings import Login, Settings, told
@@ -43,10 +43,8 @@ class Enroot:
         """Make enroot's folders, and the file with the logins; return the folder of the layers."""
         work = private(self.settings.work)
         config, cache, *_rest = [private(os.path.join(work, kind)) for kind in FOLDERS]
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(os.path.join(config, ".credentials"), flags, 0o600), "w", encoding="utf-8") as stream:
-            for host, login in self.logins.items():
-                stream.write(f"machine {host} login {login.user} password {login.password}\n")
+        lines = (f"machine {host} login {one.user} password {one.password}\n" for host, one in self.logins.items())
+        put(os.path.join(config, ".credentials"), "".join(lines), 0o600)  # other imports may read it just now
         return cache
 
     def run(self, image: Image, digest: str, part: str, log: int, goes_on: Callable[[], bool]) -> tuple[str, int]:

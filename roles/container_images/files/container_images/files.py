@@ -17,14 +17,14 @@ from .errors import ImageError
 LARGEST_LOG = 5_000_000
 
 
-def put(path: str, text: str) -> None:
-    """Put a file that everybody may read in place in one step."""
+def put(path: str, text: str, mode: int = 0o644) -> None:
+    """Put a file in place in one step; whoever has opened the former one goes on to read that."""
     temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.new")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with open(descriptor, "w", encoding="utf-8") as stream:
-        os.fchmod(descriptor, 0o644)
+        os.fchmod(descriptor, mode)
         stream.write(text)
         stream.flush()
         os.fsync(descriptor)
