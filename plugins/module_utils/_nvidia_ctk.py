@@ -21,6 +21,12 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._systemd import 
 PROGRAM = "nvidia-ctk"
 SECONDS: float = 120  # within which a program has to end
 REFRESH = ("nvidia-cdi-refresh.service", "nvidia-cdi-refresh.path")
+# Nothing else makes /dev/nvidia-uvm before the first program that uses CUDA. A CDI file that was made before that lacks
+# the device, and CUDA does not start in containers. After v1.20.0 upstream's unit does the same (commit 8269969f).
+_MAKE = "/usr/bin/nvidia-ctk system create-device-nodes --control-devices"
+DEVICE_NODES = f"""[Service]
+ExecStartPre=-/bin/sh -c '{_MAKE} --load-kernel-modules || {_MAKE}'
+"""
 HOOKS = ("/usr/bin/nvidia-container-runtime-hook", "/usr/bin/nvidia-cdi-hook")
 _MODE = re.compile(r'^\s*mode\s*=\s*"([^"]*)"', re.MULTILINE)
 _SECTION = re.compile(r"^\s*\[nvidia-container-runtime\]\s*$(.*?)(?=^\s*\[|\Z)", re.MULTILINE | re.DOTALL)
@@ -135,7 +141,10 @@ def _refresh(request: Request) -> tuple[list[dict[str, str]], list[str], bool]:
             return diff, actions, False
         # Without a GPU its condition is never met.
         state = "started" if request.gpus or name.endswith(".path") else "present"
-        outcome = unit.apply(unit.Request(name=name, state=state, enabled=True, wait_seconds=120, check=request.check))
+        wanted = unit.Request(name=name, state=state, enabled=True, wait_seconds=120, check=request.check)
+        if name.endswith(".service"):
+            wanted = wanted._replace(dropins={"10-device-nodes.conf": DEVICE_NODES})
+        outcome = unit.apply(wanted)
         diff += outcome.diff
         actions += outcome.actions
     return diff, actions, True

@@ -61,6 +61,11 @@ def test_cdi_offers_every_gpu_and_its_units_are_enabled(gpu: Host) -> None:
         assert gpu.service(unit).is_enabled
 
 
+def test_cdi_offers_the_device_without_which_cuda_does_not_start(gpu: Host) -> None:
+    """Nothing but the refresh of CDI files has made it on this node."""
+    assert {"/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"} <= set(gpu.check_output("cat /var/run/cdi/nvidia.yaml").split())
+
+
 def test_a_container_has_the_gpus_that_it_asks_for(gpu: Host, image: str) -> None:
     run = f"docker run --rm --runtime nvidia -e NVIDIA_VISIBLE_DEVICES=%s {image} /bin/ls /dev"
     found = gpu.check_output(run % "0,1").split()

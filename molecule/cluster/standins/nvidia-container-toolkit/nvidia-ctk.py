@@ -4,7 +4,8 @@
 """A stand-in for NVIDIA's nvidia-ctk, for the sandbox.
 
 It has the same commands, files, messages and exit codes where the collection touches it. What NVML would tell it,
-nvidia-smi does. Not here: containerd and cri-o, libraries in the CDI specification, `hook`, `system`, `info`.
+nvidia-smi does. Not here: containerd and cri-o, libraries in the CDI specification, `hook`, `info`, and of `system` all
+but `create-device-nodes`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import glob
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -184,6 +186,14 @@ def cdi_generate(arguments: argparse.Namespace) -> None:
     info(f"Generated CDI spec with version {spec['cdiVersion']}")
 
 
+def create_device_nodes(arguments: argparse.Namespace) -> None:
+    """A node is a second /dev/null, as those of the sandbox's GPUs are; one that is there stays."""
+    for path in CONTROL_DEVICES if arguments.control_devices else ():
+        if not os.path.exists(path):
+            os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+            os.chmod(path, 0o666)
+
+
 def cdi_list(arguments: argparse.Namespace) -> None:
     names: set[str] = set()
     for folder in arguments.spec_dir or SPEC_DIRS:
@@ -261,6 +271,12 @@ def parser() -> argparse.ArgumentParser:
     listing = cdi.add_parser("list", allow_abbrev=False)
     listing.set_defaults(run=cdi_list)
     listing.add_argument("--spec-dir", action="append")
+
+    system = commands.add_parser("system").add_subparsers(dest="sub", required=True)
+    nodes = system.add_parser("create-device-nodes", allow_abbrev=False)
+    nodes.set_defaults(run=create_device_nodes)
+    nodes.add_argument("--control-devices", action="store_true")
+    nodes.add_argument("--load-kernel-modules", action="store_true")
 
     settings = commands.add_parser("config", allow_abbrev=False)
     settings.set_defaults(run=config)

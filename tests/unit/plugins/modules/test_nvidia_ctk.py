@@ -175,6 +175,7 @@ def test_cdi_files_are_kept_fresh(node: Node) -> None:
         ("nvidia-cdi-refresh.service", "started", True),
         ("nvidia-cdi-refresh.path", "started", True),
     ]
+    assert [bool(asked.dropins) for asked in node.asked] == [True, False]
     node.asked.clear()
     node(gpus=0, docker=False)
     assert node.asked[0].state == "present"
