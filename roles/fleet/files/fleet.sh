@@ -28,7 +28,6 @@ trap 'rm -rf "$here"' EXIT
 trap 'exit 143' HUP INT TERM
 : > "$here/begun"
 find "$opt" -maxdepth 1 -name '.fleet.*' -mmin +1440 -exec rm -rf {} + # what runs that were killed have left
-before=$(readlink "$opt/current")
 
 answer() { # CODE: what the controller reads, and then what people read
   told=-
@@ -42,6 +41,15 @@ fail() {
   echo "$1" > "$here/said"
   answer 1
 }
+
+# SSM answers long before a node has booted. What it boots with would be put in place after this.
+boots=$root/run/cloud-init
+until [ ! -d "$boots" ] || [ -e "$boots/result.json" ] || [ -e "$boots/disabled" ]; do
+  waited=$(($(date +%s) - began))
+  [ "$waited" -lt $((seconds / 2)) ] || fail "the node still boots after $waited s: there is no $boots/result.json"
+  sleep 2
+done
+before=$(readlink "$opt/current")
 
 # bootstrap.sh is trusted because the bundle is: a bundle that is installed as a whole was verified, and holds the one
 # that belongs to it.

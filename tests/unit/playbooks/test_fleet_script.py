@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import tarfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,8 @@ class Node:
         (self.root / "s3").write_bytes(content)
         self.sha256 = hashlib.sha256(content).hexdigest()
 
-    def run(self, *arguments: str, code: int = 0, sha256: str = "") -> rollout.Told:
-        request = rollout.Request("s3://bucket/p/0.2.0-x", sha256 or self.sha256, arguments, timeout=600)
+    def run(self, *arguments: str, code: int = 0, sha256: str = "", timeout: int = 600) -> rollout.Told:
+        request = rollout.Request("s3://bucket/p/0.2.0-x", sha256 or self.sha256, arguments, timeout=timeout)
         path = self.root / "script.sh"
         path.write_text(rollout.script(request, SCRIPT.read_text()))
         environment = {"PCLUSTER_POSTBOOT_ROOT": str(self.root), "PATH": os.environ["PATH"]}
@@ -96,6 +97,16 @@ class Node:
 def node(tmp_path: Path, request: pytest.FixtureRequest) -> Node:
     shell = shutil.which("dash") if request.param == "sh" else "bash"
     return Node(tmp_path / "a node", shell or "sh")
+
+
+def test_a_node_that_boots_is_waited_for(node: Node) -> None:
+    boots = node.root / "run/cloud-init"
+    boots.mkdir(parents=True)
+    told = node.run(code=1, timeout=62)
+    assert re.fullmatch(rf"the node still boots after \d s: there is no {re.escape(str(boots))}/result.json", told.last)
+    assert node.asked == 0
+    threading.Timer(2, (boots / "result.json").touch).start()
+    assert node.run().after == f"0.2.0-{node.sha256[:12]}"
 
 
 def test_a_node_without_the_bundle(node: Node) -> None:
