@@ -431,7 +431,7 @@ main() {
   if [ "$check" = yes ]; then run check; fi
   # It waits for slurmd, and another run may come meanwhile.
   if [ "$installed" = yes ]; then run later 9>&-; fi
-  run boot --defer "$defer" --budget "$budget" --elapsed "$(($(now) - began))"
+  run boot --stopped "$stopped" --defer "$defer" --budget "$budget" --elapsed "$(($(now) - began))"
 }
 
 main "$@"

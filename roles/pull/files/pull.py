@@ -394,14 +394,18 @@ def site(args: argparse.Namespace, log: Log, phase: str, seconds: float | None) 
     return verdict
 
 
+def start_service() -> tuple[int, str]:
+    program("systemctl", "reset-failed", UNIT)  # how often it was started before does not count
+    return program("systemctl", "start", "--no-block", UNIT)
+
+
 def boot(args: argparse.Namespace, log: Log) -> Verdict:
     """Do what has to be there before jobs are, and let the service do the rest."""
     phase = "boot" if args.defer == "yes" else "all"
     verdict = site(args, log, phase, max(1.0, args.budget - args.elapsed / 100))
     if verdict.code or not verdict.left or args.defer == "no":
         return verdict
-    program("systemctl", "reset-failed", UNIT)  # how often it was started before does not count
-    code, told = program("systemctl", "start", "--no-block", UNIT)
+    code, told = start_service()
     line = f"{verdict.line}; {UNIT} " + (f"cannot be started: {told}" if code else "goes on")
     return verdict._replace(code=STOPPED if code and verdict.undone else DONE, line=line)
 
@@ -470,6 +474,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--home", default="")
     parser.add_argument("--mode", choices=["auto", "gpu", "cpu"], default="auto")
     parser.add_argument("--defer", choices=["yes", "no"], default="yes")
+    parser.add_argument(
+        "--stopped", choices=["yes", "no"], default="no", help="whether bootstrap.sh stopped the service"
+    )
     parser.add_argument("--budget", type=float, default=0.0)
     parser.add_argument("--elapsed", type=float, default=0.0)
     args = parser.parse_args(words)
@@ -484,6 +491,8 @@ def main(words: Sequence[str] | None = None) -> int:
     except Exception as error:
         log.write(traceback.format_exc())
         verdict = Verdict(STOPPED, f"{type(error).__name__}: {error}")
+    if args.stopped == "yes" and (verdict.code or (verdict.left and args.defer == "no")):
+        start_service()  # what it had to do is not done
     if verdict.code in (DONE, WAITS):
         log.say(verdict.line)
     else:

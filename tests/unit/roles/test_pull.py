@@ -213,6 +213,22 @@ def test_the_service_tries_again_what_only_failed(node: Node) -> None:
     assert node.lines("systemctl") == [f"reset-failed {unit}", f"start --no-block {unit}"]
 
 
+@pytest.mark.parametrize(
+    ("plan", "defer", "goes_on"),
+    [
+        ({"progress": ended(entry("x")), "code": 1}, "yes", True),
+        ({"progress": ended(entry("x", "failed", False))}, "no", True),
+        ({"progress": ended(entry("x"))}, "no", False),
+    ],
+)
+def test_a_service_that_was_stopped_goes_on_with_what_a_run_has_not_done(
+    node: Node, plan: dict[str, Any], defer: str, goes_on: bool
+) -> None:
+    node.plan(**plan)
+    node.boot("--stopped", "yes", "--defer", defer)
+    assert node.started() is goes_on
+
+
 def test_without_deferral_all_is_done_at_once(node: Node) -> None:
     node.plan(progress=ended(entry("x", "failed", False)))
     assert node.boot("--defer", "no")[0] == 0
@@ -483,11 +499,12 @@ def test_what_another_run_holds_stays_its_own(node: Node) -> None:
 
 def test_a_run_that_is_asked_to_end_cleans_up(node: Node) -> None:
     node.plan(progress=cut(), seconds=600)
-    process = node.start("boot", "--budget", "50")
+    process = node.start("boot", "--budget", "50", "--stopped", "yes")
     until((node.root / "run/pcluster-postboot/progress.json").exists)
     process.send_signal(signal.SIGTERM)
     _out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + signal.SIGTERM
+    assert node.started()
     assert one_line(err).startswith("ended by SIGTERM; see ")
     assert processes(f"PCLUSTER_POSTBOOT_ROOT={node.root}\0") == []
     assert node.report["outcome"] == "stopped"

@@ -233,7 +233,8 @@ def test_it_installs_the_bundle_and_runs_it(node: Node) -> None:
     assert re.fullmatch(rf"pcluster-postboot: the bundle {home.name} is here after \d+\.\d s\n", out)
     (call,) = node.called()
     args = call["args"]
-    assert args[:-1] == ["boot", "--home", str(home), "--mode", "cpu", "--defer", "yes", "--budget", "500", "--elapsed"]
+    rest = "--mode cpu --stopped no --defer yes --budget 500 --elapsed"
+    assert args[:-1] == ["boot", "--home", str(home), *rest.split()]
     assert 0 < int(args[-1]) < 3000
     assert call["python"] == str(home / "venv/bin/python")
     assert os.readlink(node.opt / "current") == home.name
@@ -779,13 +780,14 @@ def test_a_service_that_was_stopped_for_nothing_goes_on(node: Node) -> None:
     code, _out, err = node.install(sha256=node.publish("2"))
     assert (code, err.count("\n")) == (1, 1)
     assert node.lines("systemctl.log")[-1] == "start --no-block pcluster-postboot.service"
-    # The others have not touched it, or leave it to the run.
+    # The first has not touched it, and the second leaves it to the run, which is told.
     (node.root / "systemctl.log").unlink()
     (node.root / "aws.sh").unlink()
     assert node.install("--budget", "x")[0] == 1
     (node.root / "fails").touch()
     assert node.install()[0] == 1
     assert not [line for line in node.lines("systemctl.log") if line.startswith("start")]
+    assert " --stopped yes " in " ".join(node.called()[-1]["args"])
 
 
 def test_a_service_that_another_run_has_started_is_stopped_too(node: Node) -> None:
