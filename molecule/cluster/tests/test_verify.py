@@ -110,7 +110,7 @@ def test_jobs_end_with_a_verify_that_is_killed(on: On, play: Play) -> None:
             assert done.result(timeout=300).returncode != 0
     finally:
         head.check_output(f"{slurm} scancel {job}")
-    assert head.run("pgrep -f [j]ob-name=postboot-verify").rc == 1
+    until(lambda: head.run("pgrep -f [j]ob-name=postboot-verify").rc == 1, 30, "srun ends")
 
 
 def test_a_check_submits_nothing(on: On, play: Play) -> None:
