@@ -42,7 +42,7 @@ fail() {
   answer 1
 }
 
-# SSM answers long before a node has booted. What it boots with would be put in place after this.
+# A node may still boot when SSM answers. Its boot would then put its own bundle in place of this one.
 boots=$root/run/cloud-init
 until [ ! -d "$boots" ] || [ -e "$boots/result.json" ] || [ -e "$boots/disabled" ]; do
   waited=$(($(date +%s) - began))

@@ -492,7 +492,7 @@ def main(words: Sequence[str] | None = None) -> int:
         log.write(traceback.format_exc())
         verdict = Verdict(STOPPED, f"{type(error).__name__}: {error}")
     if args.stopped == "yes" and (verdict.code or (verdict.left and args.defer == "no")):
-        start_service()  # what it had to do is not done
+        start_service()  # this run has not done the work that it took from the service
     if verdict.code in (DONE, WAITS):
         log.say(verdict.line)
     else:
