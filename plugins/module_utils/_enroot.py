@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -213,7 +212,7 @@ def version() -> str:
     """Ask Enroot for its version, with temporary directories; empty if Enroot is not installed."""
     if shutil.which("enroot") is None:
         return ""
-    with tempfile.TemporaryDirectory(prefix="postboot-enroot-") as folder:
+    with files.folder("postboot-enroot-") as folder:
         paths = {f"ENROOT_{name}_PATH": folder for name in ("RUNTIME", "CACHE", "DATA", "TEMP")}
         hint = f"see what {ETC}/{CONF} and {ETC}/{CONF}.d have it run"
         said = run(["enroot", "version"], TIMEOUT, environment=paths, hint=hint)

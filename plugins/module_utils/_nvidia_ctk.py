@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._docker import config as docker_config
@@ -109,7 +108,7 @@ def _set_mode(request: Request) -> list[dict[str, str]]:
 def _configured(request: Request, text: str) -> dict[str, Any]:
     """Have nvidia-ctk edit a copy of daemon.json, and return the copy's content."""
     flags = (["--nvidia-set-as-default"] if request.set_as_default else []) + (["--cdi.enabled"] if request.cdi else [])
-    with tempfile.TemporaryDirectory(prefix="postboot-ctk-") as folder:
+    with files.folder("postboot-ctk-") as folder:
         copy = os.path.join(folder, "daemon.json")
         if text.strip():
             with open(copy, "w", encoding="utf-8") as stream:

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -183,7 +182,7 @@ def _validate(request: Request, removed: Sequence[str]) -> bool:
             return False
         raise Problem(f"validate: the program {request.validate[0]} is not there; install it first")
     # Only for us: a candidate may hold what its mode will keep from others.
-    with tempfile.TemporaryDirectory(prefix="postboot-files-") as folder:
+    with files.folder("postboot-files-") as folder:
         folder = os.path.realpath(folder)
         _lay_out(request, removed, folder)
         argv = [word.replace("%s", folder) for word in request.validate]

@@ -108,7 +108,7 @@ class Watch:
 
     def _alive(self, path: str) -> tuple[bool, bool]:
         """Tell whether a lease's holder is alive, and whether that is certain."""
-        with files.open_regular(path) as file:  # opening, unlike stat, asks an NFS server anew
+        with host_files.open_regular(path) as file:  # opening, unlike stat, asks an NFS server anew
             status = os.fstat(file.fileno())
             tag = file.read(200).decode(errors="replace").split()
             alive, sure = None, True
@@ -117,7 +117,7 @@ class Watch:
                     alive = host_files.owner_alive(tag[0])
             if alive is False:
                 # A holder that has just released its lease and ended looks dead; the name may be another's by now.
-                with files.open_regular(path) as now:
+                with host_files.open_regular(path) as now:
                     if not os.path.samestat(os.fstat(now.fileno()), status):
                         return self._alive(path)
         if alive is None:
@@ -224,7 +224,7 @@ class Cache:
 
     def _told_failure(self, sha256: str) -> str:
         """Return who found no source and why, as long as that counts; empty, too, where a clock is off."""
-        with contextlib.suppress(OSError), files.open_regular(self._failure(sha256)) as file:
+        with contextlib.suppress(OSError), host_files.open_regular(self._failure(sha256)) as file:
             if abs(time.time() - os.fstat(file.fileno()).st_mtime) < FAILURE_COUNTS:
                 return " ".join(file.read(4000).decode(errors="replace").split())
         return ""
@@ -243,7 +243,7 @@ class Cache:
         """Copy the entry into `sink` and return its size, if it is there, for this version, and its bytes are right."""
         path = self._entry(sha256)
         try:
-            with files.open_regular(path) as file:
+            with host_files.open_regular(path) as file:
                 known = self.versions(sha256) if version else []
                 if known and version not in known:
                     return None
@@ -264,7 +264,7 @@ class Cache:
     def versions(self, sha256: str) -> list[str]:
         """Return the versions as which a source delivered an entry; empty where that is not known."""
         try:
-            with files.open_regular(f"{self._entry(sha256)}.version") as file:
+            with host_files.open_regular(f"{self._entry(sha256)}.version") as file:
                 return file.read(4000).decode(errors="replace").splitlines()
         except OSError:
             return []

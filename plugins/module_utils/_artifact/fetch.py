@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.files import CHUNK, Sink, open_regular
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.files import CHUNK, Sink
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model import (
     Artifact,
     NoSourceError,
@@ -37,6 +37,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model 
     mirrored,
     public,
 )
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files as host_files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import http as host_http
 
 USER_AGENT = "pcluster.postboot (Ansible collection; artifact module)"
@@ -169,7 +170,7 @@ def content(url: str, settings: Settings) -> Any:
 
 def _local(path: str) -> Iterator[bytes]:
     try:
-        with open_regular(path, follow=True) as file:
+        with host_files.open_regular(path, follow=True) as file:
             while True:
                 chunk = file.read(CHUNK)
                 if not chunk:

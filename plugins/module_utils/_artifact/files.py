@@ -8,7 +8,6 @@ import ctypes
 import errno
 import hashlib
 import os
-import stat
 from collections.abc import Callable
 from typing import IO
 
@@ -108,17 +107,8 @@ def copy(source: IO[bytes], write: Callable[[bytes], object], kind: str = "sha25
 
 def has_digest(path: str, digest: str) -> bool:
     """Tell whether a regular file has this sha256 or sha512."""
-    with open_regular(path) as file:
+    with host_files.open_regular(path) as file:
         return copy(file, len, algorithm(digest))[1] == digest
-
-
-def open_regular(path: str, follow: bool = False) -> IO[bytes]:
-    """Open a regular file, and nothing else: no pipe that would never answer, nor a link unless to `follow`."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(errno.EINVAL, "not a regular file", path)
-    return os.fdopen(fd, "rb")
 
 
 def explain(error: OSError, path: str) -> str:

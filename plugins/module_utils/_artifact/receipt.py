@@ -10,8 +10,9 @@ import os
 import stat
 from typing import Any
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.files import Staged, has_digest, open_regular
+from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.files import Staged, has_digest
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model import Artifact, public
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files as host_files
 
 SCHEMA = 1
 TREE_MARK = ".pcluster-postboot.json"  # the receipt that a whole tree carries in itself
@@ -100,7 +101,7 @@ def load(path: str) -> Receipt | None:
     What a later version notes besides is left out: nodes go back to an earlier bundle, too.
     """
     try:
-        with open_regular(path) as file:
+        with host_files.open_regular(path) as file:
             status = os.fstat(file.fileno())
             if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
                 return None
@@ -167,7 +168,7 @@ def survey(receipt: Receipt, artifact: Artifact, uid: int, gid: int) -> Survey:
 def repair(drifted: list[tuple[FileRecord, int]], uid: int, gid: int) -> None:
     """Restore the mode and owner of files."""
     for record, mode in drifted:
-        with open_regular(record.path) as file:
+        with host_files.open_regular(record.path) as file:
             os.fchown(file.fileno(), uid, gid)
             os.fchmod(file.fileno(), mode)
             record.note(os.fstat(file.fileno()))

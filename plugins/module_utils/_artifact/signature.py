@@ -8,13 +8,13 @@ import contextlib
 import hashlib
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import fetch
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model import Artifact, Settings, public
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files as host_files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, Said, run
 from ansible_collections.pcluster.postboot.plugins.module_utils._packages import openpgp
@@ -218,7 +218,7 @@ def _verifier(folder: str, keyring: str, words: Words) -> list[str]:
 
 def _verify(trust: Trust, path: str, signature: Offer, key: Offer) -> list[str]:
     """Check that a trusted key has signed the file; return warnings."""
-    with tempfile.TemporaryDirectory(prefix="postboot-signature-") as folder:
+    with host_files.folder("postboot-signature-") as folder:
         files = {"key.gpg": openpgp.dearmor(key.data), "signature": signature.data}
         for name, data in files.items():
             with open(os.path.join(folder, name), "wb") as stream:

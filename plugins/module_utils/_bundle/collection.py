@@ -10,10 +10,10 @@ import os
 import stat
 import sys
 import tarfile
-import tempfile
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files as host_files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 
@@ -55,7 +55,7 @@ def read_collection(path: str) -> Collection:
 
 def _built(path: str) -> tuple[dict[str, Any], dict[str, File]]:
     """Have ansible-galaxy decide what belongs to a checkout."""
-    with tempfile.TemporaryDirectory(prefix="pcluster-postboot-") as folder:
+    with host_files.folder("pcluster-postboot-") as folder:
         command = [sys.executable, "-m", "ansible", "galaxy", "collection", "build", "--output-path", folder, path]
         said = run(
             command,

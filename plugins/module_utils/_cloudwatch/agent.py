@@ -11,7 +11,6 @@ import json
 import os
 import re
 import socket
-import tempfile
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._cloudwatch import config as parts
@@ -102,7 +101,7 @@ class Agent:
 
     def append(self, text: str) -> None:
         """Put our file in place, if the agent accepts it together with the others."""
-        with tempfile.TemporaryDirectory(prefix="postboot-cloudwatch-") as folder:
+        with files.folder("postboot-cloudwatch-") as folder:
             path = os.path.join(folder, f"{self.request.name}.json")
             with open(path, "w", encoding="utf-8") as stream:
                 stream.write(text)

@@ -8,12 +8,12 @@ import glob
 import os
 import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose import sources
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.storage import lies_on
 
@@ -135,7 +135,7 @@ class Collector:
 
     def pcluster_diag(self, each: sources.Output) -> None:
         """Run ParallelCluster's own checks, whose report would stay in the working directory."""
-        with tempfile.TemporaryDirectory(prefix="pcluster-postboot-") as folder:
+        with files.folder("pcluster-postboot-") as folder:
             self.output(each, cwd=folder)
 
     def add(self, name: str, source: str, text: str, whole: int = 0, note: str = "") -> None:

@@ -13,7 +13,6 @@ import re
 import shlex
 import shutil
 import stat
-import tempfile
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
@@ -224,7 +223,7 @@ def unit_flags(unit: str = "docker.service") -> Flags:
 def validate(dockerd: str, config: dict[str, Any], path: str) -> None:
     """Have dockerd validate a configuration, with its unit's flags; a dockerd older than 23 cannot."""
     flags = unit_flags()
-    with tempfile.TemporaryDirectory(prefix="postboot-docker-") as folder:
+    with files.folder("postboot-docker-") as folder:
         candidate = os.path.join(folder, os.path.basename(path))
         with open(candidate, "w", encoding="utf-8") as stream:
             stream.write(text_of(config))

@@ -15,7 +15,6 @@ import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from typing import IO, NamedTuple
@@ -335,7 +334,7 @@ def _install(request: Request, interrupted: bool) -> tuple[bool, list[str]]:
         warnings = proofs.warnings
     os.makedirs(os.path.dirname(LOG), mode=0o755, exist_ok=True)
     options = list(request.options)
-    with tempfile.TemporaryDirectory(prefix="postboot-efa-") as work, _package_lock(request) as lock:
+    with files.folder("postboot-efa-") as work, _package_lock(request) as lock:
         # What apt runs as another user reads its configuration too.
         os.chmod(work, 0o755)
         with open(LOG, "ab", buffering=0) as log:

@@ -5,6 +5,9 @@
 A file is written under a temporary name beside its place and then renamed. The temporary name begins with a dot, which
 whatever reads a directory of configuration passes over, and it tells whose it is, so that a later run can remove what a
 killed one has left.
+
+In a directory in which other users may make entries, such as /tmp, only those of this process' user count (`own`), and
+a file there is opened without following a link or waiting for a pipe (`open_regular`).
 """
 
 from __future__ import annotations
@@ -19,11 +22,15 @@ import pwd
 import re
 import secrets
 import shutil
+import stat
+import tempfile
 import time
-from typing import IO
+from collections.abc import Callable, Iterator
+from typing import IO, TypeVar
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.process import machine_id, process_started
 
+_Named = TypeVar("_Named")
 STALE_AFTER = 3600.0  # seconds without a write, for temporary files whose maker cannot be asked
 TEMPORARY = re.compile(r"\.(?P<final>.+)\.pcpb-(?P<kind>tmp|old)-(?P<owner>[0-9a-f]{8}-\d+-\d+)-[0-9a-f]{8}\Z")
 
@@ -130,20 +137,31 @@ def temp_name(final: str, kind: str = "tmp") -> str:
 
 def sweep(directory: str) -> None:
     """Remove what killed runs left in a directory; put a tree back that one had moved aside and not replaced."""
-    names = []
-    with contextlib.suppress(OSError):
-        names = os.listdir(directory)
-    for name in names:
-        match = TEMPORARY.match(name)
-        path = os.path.join(directory, name)
-        if not match or not _abandoned(path, match["owner"]):
-            continue
-        final = os.path.join(directory, match["final"])
+    for entry, match in own(directory, TEMPORARY.match):
         with contextlib.suppress(OSError):  # what cannot be removed is no reason to fail
+            if not _abandoned(entry.path, match["owner"]):
+                continue
+            final = os.path.join(directory, match["final"])
             if match["kind"] == "old" and not os.path.lexists(final):
-                os.rename(path, final)
+                os.rename(entry.path, final)
             else:
-                remove(path)
+                discard(entry.path)
+
+
+def own(directory: str, named: Callable[[str], _Named | None]) -> Iterator[tuple[os.DirEntry[str], _Named]]:
+    """Yield the entries of a directory that are not another user's, each with what `named` returns for its name.
+
+    Another user may make, rename and remove entries meanwhile. In a directory that only this process' user can write,
+    every entry counts, because a file may have got its final owner before its final name.
+    """
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
+        status = os.stat(directory)
+        closed = status.st_uid == os.geteuid() and not status.st_mode & 0o022
+        for entry in entries:
+            found = named(entry.name)
+            with contextlib.suppress(OSError):  # it has vanished
+                if found and (closed or entry.stat(follow_symlinks=False).st_uid == os.geteuid()):
+                    yield entry, found
 
 
 def _abandoned(path: str, tag: str) -> bool:
@@ -168,6 +186,25 @@ def remove(path: str) -> None:
         shutil.rmtree(path)
 
 
+def discard(path: str) -> None:
+    """Remove a file or a tree of no more use as far as that is possible: cleaning up is never worth a failure."""
+    with contextlib.suppress(OSError, RecursionError):
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
+
+
+@contextlib.contextmanager
+def folder(prefix: str, place: str | None = None) -> Iterator[str]:
+    """Make a folder that only this process' user can enter, where temporary files are, and remove it afterwards."""
+    path = tempfile.mkdtemp(prefix=prefix, dir=place)
+    try:
+        yield path
+    finally:
+        discard(path)
+
+
 def sync(path: str) -> None:
     """Make a file, or the renames in a directory, survive a power cut, where the file system can."""
     fd = os.open(path, os.O_RDONLY)
@@ -178,6 +215,21 @@ def sync(path: str) -> None:
             raise
     finally:
         os.close(fd)
+
+
+def open_regular(path: str, follow: bool = False) -> IO[bytes]:
+    """Open a regular file, and nothing else: no pipe that would never answer, nor a link unless to `follow`."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return os.fdopen(fd, "rb")
+
+
+def peek(path: str, most: int = 1 << 20) -> str:
+    """Return a text file that another machine or user may have put there, or the first `most` bytes of it."""
+    with open_regular(path) as stream:
+        return stream.read(most).decode("utf-8", "replace")
 
 
 def sha256_of(path: str) -> str:

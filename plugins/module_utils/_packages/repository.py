@@ -8,7 +8,6 @@ import glob
 import os
 import re
 import shutil
-import tempfile
 import time
 import urllib.request
 from typing import Any, NamedTuple
@@ -383,7 +382,7 @@ def _complaint(output: str) -> str:
 
 def refresh(request: Request, text: str) -> None:
     """Read the repository's lists through a file of its own, so that no other repository matters, nor sees this one."""
-    with tempfile.TemporaryDirectory(prefix="postboot-repository-") as folder:
+    with files.folder("postboot-repository-") as folder:
         os.chmod(folder, 0o755)
         suffix = "sources" if request.format == "apt" else "repo"
         path = os.path.join(folder, f"{request.name}.{suffix}")

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import tempfile
 from typing import Any, NamedTuple
 
@@ -136,15 +135,9 @@ def _shipped(request: Request) -> tuple[Found | None, list[str]]:
 def _sweep(request: Request) -> None:
     """Remove the folders of killed runs."""
     for top, marks in ((load.store(request.prefix), (_NEW, _OLD)), (tempfile.gettempdir(), (_BUILD,))):
-        for name in os.listdir(top) if os.path.isdir(top) else ():
-            path = os.path.join(top, name)
-            # Anybody may make something with such a name where temporary files are.
-            if (
-                name.startswith(marks)
-                and stat.S_ISDIR(os.lstat(path).st_mode)
-                and os.lstat(path).st_uid == os.geteuid()
-            ):
-                shutil.rmtree(path)
+        for entry, _mark in files.own(top, re.compile("|".join(map(re.escape, marks))).match):
+            if entry.is_dir(follow_symlinks=False):
+                files.discard(entry.path)
 
 
 def _publish(request: Request, plugin: str, found: Found, origin: str) -> None:
@@ -275,7 +268,7 @@ def apply(request: Request) -> Outcome:
         if result.copy_of:
             _publish(request, result.copy_of, result, result.copy_of)
         else:
-            with tempfile.TemporaryDirectory(prefix=_BUILD) as folder:
+            with files.folder(_BUILD) as folder:
                 _publish(
                     request, _build(request, request.source or "", folder), result, f"the source in {request.source}"
                 )

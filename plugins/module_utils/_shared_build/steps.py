@@ -12,7 +12,6 @@ import select
 import shlex
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from typing import IO, cast
@@ -116,20 +115,16 @@ def versions(programs: tuple[str, ...], environment: dict[str, str]) -> dict[str
 
 def tidy() -> None:
     """Remove the directories of killed builds."""
-    for name in os.listdir(SCRATCH_DIR):
-        match = _SCRATCH_NAME.fullmatch(name)
-        if match and not files.owner_alive(match[1]):
-            shutil.rmtree(os.path.join(SCRATCH_DIR, name), ignore_errors=True)
+    for entry, match in files.own(SCRATCH_DIR, _SCRATCH_NAME.fullmatch):
+        if not files.owner_alive(match[1]):
+            files.discard(entry.path)
 
 
 @contextlib.contextmanager
 def scratch() -> Iterator[str]:
     """Make a directory for a build on this node's own disk."""
-    folder = tempfile.mkdtemp(prefix=f"{_SCRATCH}{files.owner()}-", dir=SCRATCH_DIR)
-    try:
+    with files.folder(f"{_SCRATCH}{files.owner()}-", SCRATCH_DIR) as folder:
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def fill(text: object, places: dict[str, str]) -> str:

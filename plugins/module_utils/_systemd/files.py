@@ -10,7 +10,6 @@ import pwd
 import re
 import shutil
 import stat
-import tempfile
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files as host_files
 from ansible_collections.pcluster.postboot.plugins.module_utils._systemd import systemctl
@@ -165,7 +164,7 @@ def verify(request: Request, status: dict[str, str], files: dict[str, str | None
     unit = request.unit if request.unit is not None else read(status.get("FragmentPath") or "")
     if unit is None:
         return
-    with tempfile.TemporaryDirectory(prefix="postboot-unit-") as folder:
+    with host_files.folder("postboot-unit-") as folder:
         for path, content in {**files, os.path.join(request.directory, request.name): unit}.items():
             if content is not None:
                 write(os.path.join(folder, os.path.relpath(path, request.directory)), content)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+from ansible_collections.pcluster.postboot.tests import strangers
 
 
 def test_what_is_written_is_whole_and_has_its_mode(tmp_path: Path) -> None:
@@ -106,6 +107,59 @@ def test_a_tree_moved_aside_by_a_killed_run_comes_back(tmp_path: Path) -> None:
     files.sweep(str(tmp_path))
     assert not aside.exists()
     files.sweep(str(tmp_path / "nowhere"))
+
+
+@strangers.TWO_USERS
+def test_what_other_users_call_like_temporary_files_is_left_alone() -> None:
+    with strangers.crowd() as place:
+        dead = f"{files.machine()}-999999-1"
+        tree, moved, link, own = (
+            place / f".{name}.pcpb-{kind}-{dead}-01234567"
+            for name, kind in (("tree", "tmp"), ("passwd", "old"), ("link", "tmp"), ("own", "tmp"))
+        )
+        strangers.deep_tree(tree)
+        strangers.as_user(moved.mkdir)
+        strangers.as_user(lambda: link.symlink_to("/etc/passwd"))
+        own.mkdir()
+        files.write(str(place / "file"), "x")
+        assert sorted(path.name for path in place.iterdir()) == sorted(["file", link.name, moved.name, tree.name])
+        assert strangers.depth(tree) == strangers.DEEP
+        name = place / f".churn.pcpb-tmp-{dead}-01234567"
+        with strangers.churn(lambda: (name.mkdir(), name.rmdir())):
+            for _again in strangers.until(1):
+                files.sweep(str(place))
+
+
+@strangers.TWO_USERS
+def test_a_temporary_file_that_got_its_final_owner_goes_where_only_root_writes(tmp_path: Path) -> None:
+    left = tmp_path / f".file.pcpb-tmp-{files.machine()}-999999-1-01234567"
+    left.write_text("half")
+    os.chown(left, strangers.USER, strangers.USER)
+    files.sweep(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_removed_is_no_failure() -> None:
+    with strangers.crowd() as place:
+        with files.folder("own-", str(place)) as folder:
+            assert os.stat(folder).st_mode & 0o777 == 0o700
+            strangers.deep_tree(Path(folder) / "tree", os.geteuid())
+        assert Path(folder).exists()
+        with files.folder("own-", str(place)) as folder:
+            Path(folder, "file").write_text("x")
+        assert not Path(folder).exists()
+
+
+def test_only_regular_files_are_opened_and_only_a_part_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"text\xff" + b"x" * 100)
+    (tmp_path / "link").symlink_to("file")
+    os.mkfifo(tmp_path / "pipe")
+    assert files.peek(str(tmp_path / "file"), 5) == "text\N{REPLACEMENT CHARACTER}"
+    for name, why in (("link", "symbolic links"), ("pipe", "not a regular file"), (".", "not a regular file")):
+        with pytest.raises(OSError, match=why):
+            strangers.within(5, lambda name=name: files.peek(str(tmp_path / name)))
+    with files.open_regular(str(tmp_path / "link"), follow=True) as stream:
+        assert stream.read(4) == b"text"
 
 
 def _halves() -> Iterator[bytes]:

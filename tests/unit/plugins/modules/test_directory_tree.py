@@ -20,6 +20,7 @@ import pytest
 from ansible_collections.pcluster.postboot.plugins.module_utils import _directory_tree
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.modules import directory_tree
+from ansible_collections.pcluster.postboot.tests.strangers import TWO_USERS, USER, as_user
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 from ansible_collections.pcluster.postboot.tests.unit.plugins.lab import Run
 
@@ -234,22 +235,6 @@ def test_a_missing_top_is_not_made(run_module: Run, tmp_path: Path) -> None:
 
 
 # --- a directory that somebody else owns -----------------------------------------------------------------------------
-
-USER = 65534
-TWO_USERS = pytest.mark.skipif(os.geteuid() != 0, reason="only root can have another user do something")
-
-
-def as_user(do: Callable[[], Any]) -> None:
-    """Do something as an ordinary user; what such a user may not do is left undone."""
-    child = os.fork()
-    if child == 0:
-        with contextlib.suppress(OSError):
-            os.setgid(USER)
-            os.setuid(USER)
-            do()
-        os._exit(0)
-    os.waitpid(child, 0)
-
 
 class Interloper:
     """Stands for the module `os`; before call number `step` of it, a user does something."""

@@ -21,6 +21,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._pyxis import lo
 from ansible_collections.pcluster.postboot.plugins.module_utils._pyxis import plugin as _pyxis_plugin
 from ansible_collections.pcluster.postboot.plugins.module_utils._pyxis import plugstack as _pyxis_plugstack
 from ansible_collections.pcluster.postboot.plugins.modules import pyxis_check, pyxis_plugin, pyxis_plugstack
+from ansible_collections.pcluster.postboot.tests import strangers
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
 # srun and sbatch: a plugin is a text that names the Slurm for which it was made, and sbatch reads its arguments.
@@ -305,6 +306,21 @@ def test_what_anybody_puts_where_temporary_files_are_is_left_alone(slurm: Slurm)
     assert not slurm.plugin()["failed"]
     assert file.exists()
     assert link.is_symlink()
+
+
+@strangers.TWO_USERS
+def test_names_that_come_and_go_where_temporary_files_are_do_no_harm(
+    slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with strangers.crowd() as place:
+        monkeypatch.setattr("tempfile.tempdir", str(place))
+        deep, name = place / "postboot-pyxis-deep", place / "postboot-pyxis-1"
+        strangers.deep_tree(deep)
+        strangers.deep_tree(place / "postboot-pyxis-own", 0)
+        with strangers.churn(lambda: (name.mkdir(), name.rmdir())):
+            for _again in strangers.until(1):
+                assert not slurm.plugin()["failed"]
+        assert strangers.depth(deep) == strangers.DEEP
 
 
 def test_one_that_was_built_and_does_not_load_is_not_published(slurm: Slurm) -> None:

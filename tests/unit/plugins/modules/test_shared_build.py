@@ -20,11 +20,13 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files as host_files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock as host_lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import process
 from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build import root
 from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build import steps as shared_build_steps
 from ansible_collections.pcluster.postboot.plugins.modules import shared_build
+from ansible_collections.pcluster.postboot.tests import strangers
 from ansible_collections.pcluster.postboot.tests.programs import load
 from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE, until
 
@@ -528,6 +530,37 @@ def test_what_a_killed_one_left_is_removed_when_nothing_else_is_to_do(lab: Lab) 
     done = lab.build(release="3", inputs={"version": "3"})
     assert done["pruned"] == [".broken-1-dead"]
     assert [path.name for path in lab.root.glob(".broken-*")] == [".broken-2-dead"]
+
+
+def _scratch_name(tag: str) -> str:
+    return f"postboot-build-{tag}-abcdefgh"
+
+
+@strangers.TWO_USERS
+def test_directories_of_other_users_beside_builds_are_left_alone(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    with strangers.crowd() as place:
+        monkeypatch.setattr(shared_build_steps, "SCRATCH_DIR", str(place))
+        deep, link, pipe, own, tree = (place / _scratch_name(f"{host_files.machine()}-99999{n}-1") for n in range(5))
+        strangers.deep_tree(deep)
+        strangers.as_user(lambda: link.symlink_to(lab.root.parent))
+        strangers.as_user(lambda: os.mkfifo(pipe))
+        (own / "objects").mkdir(parents=True)
+        strangers.deep_tree(tree, 0)  # a tree of root's own that is too deep to remove is no failure
+        assert not lab.build()["failed"]
+        assert strangers.depth(deep) == strangers.DEEP
+        assert link.is_symlink()
+        assert pipe.exists()
+        assert not own.exists()
+
+
+@strangers.TWO_USERS
+def test_names_that_come_and_go_beside_builds_do_no_harm(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    with strangers.crowd() as place:
+        monkeypatch.setattr(shared_build_steps, "SCRATCH_DIR", str(place))
+        name = place / _scratch_name(f"{host_files.machine()}-999999-1")
+        with strangers.churn(lambda: (name.mkdir(), name.rmdir())):
+            for _again in strangers.until(1):
+                shared_build_steps.tidy()
 
 
 # A builder that lost its lock and does not know
