@@ -100,6 +100,38 @@ def within(seconds: float, do: Callable[[], Any]) -> Any:
         signal.signal(signal.SIGALRM, before)
 
 
+# Paths that a user may give a directory, and fusermount mount on. In the kernel's list of mounts they read like lines of
+# their own, or like blanks between fields, where a reader splits as Python's splitlines() and split() do.
+FORGED = ("a\rb", "c\r\rd", "x\N{LINE SEPARATOR}none\N{EM SPACE}/var\N{EM SPACE}lustre\N{EM SPACE}rw,localflock")
+
+
+def mount_list(options: str = "rw,relatime") -> str:
+    """Return lines of /proc/self/mounts for the forged paths, as Linux writes them (fs/proc_namespace.c: show_vfsmnt).
+
+    Of a path the kernel escapes blanks, tabs, newlines, backslashes and # alone.
+    """
+    return "".join(f"bindfs /tmp/{name} fuse.bindfs {options} 0 0\n" for name in FORGED)
+
+
+@contextlib.contextmanager
+def mounted(path: Path) -> Iterator[str]:
+    """Mount file systems on the forged paths below a directory, for this thread alone, and yield its list of mounts.
+
+    Root does so here in place of fusermount, because not every machine has FUSE.
+    """
+    for name in FORGED:
+        (path / name).mkdir(parents=True)
+    commands = [f'mount -t tmpfs none "{path}/{name}"' for name in FORGED]
+    script = "\n".join([*commands, "echo ready", "read -r _end"])
+    inside = subprocess.Popen(
+        ["unshare", "--mount", "sh", "-ec", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with inside:
+        assert inside.stdout and inside.stdout.readline() == "ready\n"
+        yield f"/proc/{inside.pid}/mounts"
+        inside.kill()
+
+
 def until(seconds: float) -> Iterator[None]:
     """Repeat a loop for some time."""
     end = time.monotonic() + seconds

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import storage
 
 MOST_LINKS = 40
 MOUNTINFO = "/proc/self/mountinfo"
@@ -90,33 +91,22 @@ def wanted(path: str, mode: str, owner: str, group: str, spread: bool = False) -
     return Wanted(clean, number, uid, gid, spread)
 
 
-def mount_points(text: str) -> list[str]:
-    """Return the mount points that a /proc/self/mounts names, automounts that wait aside."""
-    points = []
-    for line in text.splitlines():
-        fields = line.split()
-        if len(fields) >= 3 and fields[2] != "autofs":
-            points.append(fields[1].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\"))
-    return points
-
-
-def require_mount(path: str, mounts: str = "/proc/self/mounts") -> None:
-    """Fail unless the path is a mount point now."""
-    with open(mounts, encoding="utf-8", errors="surrogateescape") as handle:
-        if os.path.normpath(path) not in mount_points(handle.read()):
-            raise Problem(
-                f"{path} is no mount point at this moment: nothing is written to the disk underneath; mount it first"
-            )
+def require_mount(path: str, mounts: str = "") -> None:
+    """Fail unless the path is a mount point now, and not an automount that waits."""
+    if os.path.normpath(path) not in {mount["path"] for mount in storage.mounts(mounts) if mount["type"] != "autofs"}:
+        raise Problem(
+            f"{path} is no mount point at this moment: nothing is written to the disk underneath; mount it first"
+        )
 
 
 def is_lustre(directory: int) -> bool:
     """Say whether an open directory is on Lustre."""
     device = os.fstat(directory).st_dev
-    with open(MOUNTINFO, encoding="utf-8", errors="surrogateescape") as handle:
+    with open(MOUNTINFO, encoding="utf-8", errors="surrogateescape", newline="\n") as handle:
         for line in handle:
             before, _dash, after = line.partition(" - ")
-            if before.split()[2] == f"{os.major(device)}:{os.minor(device)}":
-                return after.split()[0] == "lustre"
+            if before.split(" ")[2] == f"{os.major(device)}:{os.minor(device)}":
+                return after.split(" ")[0] == "lustre"
     return False
 
 

@@ -59,8 +59,7 @@ def gather(request: Request, root: str = ROOT) -> Result:
     begun = time.time()
     facts, wrong = _facts(request, root)
     node_type = str(facts.get("node_type") or "")
-    with open(storage.MOUNTS, encoding="utf-8", errors="surrogateescape") as stream:
-        points = rooms.points(storage.parse_mounts(stream.read()))
+    points = rooms.points(storage.mounts())
     told = rooms.ask(list(points), request.mount_seconds)
     space = {path: {**room, "type": points[path], "seconds": request.mount_seconds} for path, room in told.items()}
     limits = collect.Limits(int(request.file_mb * 1e6), int(request.node_mb * 1e6), request.seconds)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import time
@@ -18,6 +19,8 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._node.storage im
 # Where a node's own data lie. Each container has file systems of its own, which are left out.
 _LOCAL = ("btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs")
 _SKIPPED = ("/var/lib/docker/", "/var/lib/containers/", "/run/", "/sys/", "/proc/", "/dev/", "/snap/")
+# Only root's own FUSE mounts belong to the node.
+_OF_A_USER = re.compile(r"(?:^|,)user_id=[1-9]")
 Room = dict[str, Any]
 
 
@@ -26,6 +29,8 @@ def points(mounts: Iterable[Mapping[str, str]]) -> dict[str, str]:
     found = {}
     for mount in mounts:
         path, kind = mount["path"], mount["type"]
+        if kind.startswith("fuse") and _OF_A_USER.search(mount["options"]):
+            continue
         own = kind in _LOCAL and not (path + "/").startswith(_SKIPPED) and path != "/dev/shm"
         if own or (is_network(kind) and kind != "autofs") or kind.startswith("fuse"):
             found[path] = kind

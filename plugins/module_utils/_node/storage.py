@@ -26,11 +26,20 @@ _SETUP = ("setup-ephemeral.service", "dlami-nvme.service")
 _SETUP_SECONDS = 600.0
 
 
+def mounts(path: str = "") -> list[dict[str, str]]:
+    """Return the mounts that this process sees now."""
+    with open(path or MOUNTS, "rb") as stream:
+        return parse_mounts(stream.read().decode("utf-8", "surrogateescape"))
+
+
 def parse_mounts(text: str) -> list[dict[str, str]]:
-    """Return the mounts of a /proc/self/mounts, in its order, with its octal escapes undone."""
+    """Return the mounts of a /proc/self/mounts, in its order, with its octal escapes undone.
+
+    A user may mount by FUSE at any path, and the kernel escapes no other blank and no other end of a line than these.
+    """
     mounts = []
-    for line in text.splitlines():
-        fields = [re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field) for field in line.split()]
+    for line in text.split("\n"):
+        fields = [re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field) for field in line.split(" ")]
         if len(fields) >= 4:
             mounts.append({"path": fields[1], "type": fields[2], "source": fields[0], "options": fields[3]})
     return mounts
@@ -49,10 +58,8 @@ def file_system(path: str, shared: dict[str, str]) -> tuple[str, str]:
     for point, kind in shared.items():
         if kind in NETWORK_TYPES and lies_on(path, point):
             return point, kind
-    with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as stream:
-        mounts = parse_mounts(stream.read())
     best = ("/", "")
-    for mount in mounts:
+    for mount in mounts():
         # Of several on one mount point the last is seen, and the real one lies over an automount's stand-in.
         if lies_on(path, mount["path"]) and len(mount["path"]) >= len(best[0]):
             best = (mount["path"], mount["type"])

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files, lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import storage
 
 LOCK, CURRENT = ".lock", "current"
 STAGE, BROKEN = ".stage-", ".broken-"
@@ -126,12 +127,9 @@ def _holder(text: bytes) -> Holder:
 def require_flock(root: str) -> None:
     """Refuse a Lustre on which a lock would hold on this node alone."""
     path, best, kind, options = os.path.realpath(root), "", "", ""
-    with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as stream:
-        for line in stream:
-            fields = line.split()
-            where = fields[1].replace("\\040", " ")
-            if f"{path}/".startswith(where.rstrip("/") + "/") and len(where) >= len(best):
-                best, kind, options = where, fields[2], fields[3]
+    for mount in storage.mounts(MOUNTS):
+        if storage.lies_on(path, mount["path"]) and len(mount["path"]) >= len(best):
+            best, kind, options = mount["path"], mount["type"], mount["options"]
     if kind == "lustre" and "localflock" in options.split(","):
         raise Problem(
             f"{best} is mounted with localflock, so that a lock in {root} holds on one node alone; needed is the "

@@ -31,6 +31,7 @@ AWAY = {"FUTURE", "POWER", "POWERED_DOWN", "POWERING_DOWN", "POWER_UP", "POWERIN
 # A node that is drained or failing has booted, and is worth looking at. One of these that is silent is lost.
 LOST_WHEN_SILENT = {"DOWN", "ERROR", "FAIL", "POWER_DOWN", "UNKNOWN"}
 LARGEST_ENTRY = 4096
+MOUNTS = "/proc/self/mounts"
 FIELDS = "NodeName|NodeAddr|State|Partitions|Gres|AvailableFeatures"
 # ParallelCluster tells the instance type among the features, where a compute resource has one; HyperPod calls the same
 # type ml.trn1.32xlarge.
@@ -364,8 +365,9 @@ def is_mounted(path: str) -> bool:
     """Say whether a file system is mounted there now. An automount is asked to appear first."""
     with contextlib.suppress(OSError):
         os.stat(os.path.join(path, "."))
-    with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as stream:
-        mounts = [line.split() for line in stream]
+    # A user may mount by FUSE at any path, and the kernel escapes no other blank and no other end of a line than these.
+    with open(MOUNTS, encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
+        mounts = [line.split(" ") for line in stream]
     points = {fields[1].replace("\\040", " ") for fields in mounts if fields[2] != "autofs"}
     return os.path.normpath(path) in points
 

@@ -25,6 +25,7 @@ import pytest
 import yaml
 
 from ansible_collections.pcluster.postboot.plugins.module_utils import _container_images
+from ansible_collections.pcluster.postboot.tests import strangers
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE, until
 
@@ -492,6 +493,13 @@ def test_the_file_system_that_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert files.is_mounted("/proc")
     assert files.kind_of("/proc/self") == "proc"
+
+
+def test_no_path_of_a_user_forges_a_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mounts").write_bytes(f"/dev/root / ext4 rw 0 0\n{strangers.mount_list()}".encode())
+    monkeypatch.setattr(files, "MOUNTS", str(tmp_path / "mounts"))
+    assert files.kind_of("/var/lib/enroot") == "ext4"
+    assert not files.is_mounted("/var")
 
 
 def test_no_enroot(head: Head) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from ansible_collections.pcluster.postboot.roles.node_health.files.node_health import children, storage
 from ansible_collections.pcluster.postboot.roles.node_health.files.node_health.look import Look
+from ansible_collections.pcluster.postboot.tests.strangers import FORGED
 from ansible_collections.pcluster.postboot.tests.unit.roles.node_health_tree import MOUNTS, NOW, Node
 
 
@@ -103,6 +104,13 @@ def test_buckets_that_fuse_mounts_are_looked_at_too(files: Files) -> None:
     files.node.mounts(*MOUNTS, ("mountpoint-s3", "/data", "fuse.mount-s3", "rw", "rw,allow_other"), ("fusectl",) * 5)
     files.hung = {"/data"}
     assert list(files.looks()) == [("mount_hangs", "/data")]
+
+
+def test_a_file_system_that_a_user_has_mounted_is_not_the_nodes(files: Files) -> None:
+    options = "rw,user_id=1000,group_id=1000"
+    files.node.mounts(*MOUNTS, *(("bindfs", f"/tmp/{name}", "fuse.bindfs", "rw", options) for name in ("mnt", *FORGED)))
+    files.hung = {f"/tmp/{name}" for name in ("mnt", *FORGED)}
+    assert files.looks() == {}
 
 
 def test_a_mount_that_waits_to_be_asked_for_is_asked_for(files: Files) -> None:

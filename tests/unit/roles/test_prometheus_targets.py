@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm import nodes as slurm_nodes
+from ansible_collections.pcluster.postboot.tests import strangers
 from ansible_collections.pcluster.postboot.tests.programs import load
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 from ansible_collections.pcluster.postboot.tests.waiting import until
@@ -451,6 +452,13 @@ def test_a_login_node_does_not_register_underneath_a_missing_mount(tmp_path: Pat
     assert done.stdout == f"{tmp_path} is not mounted: this login node is not registered for its metrics\n"
     assert not (tmp_path / "login.d").exists()
     assert run("register", f"--directory={tmp_path}/login.d", "--mount=/proc", "--toward=127.0.0.1").returncode == 0
+
+
+def test_no_path_of_a_user_forges_a_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mounts").write_bytes(f"/dev/root / ext4 rw 0 0\n{strangers.mount_list()}".encode())
+    monkeypatch.setattr(targets, "MOUNTS", str(tmp_path / "mounts"))
+    assert targets.is_mounted("/")
+    assert not targets.is_mounted("/var")
 
 
 def test_a_login_node_does_not_register_where_others_could(tmp_path: Path) -> None:

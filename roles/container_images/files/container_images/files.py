@@ -15,6 +15,7 @@ import stat
 from .errors import ImageError
 
 LARGEST_LOG = 5_000_000
+MOUNTS = "/proc/self/mounts"
 
 
 def put(path: str, text: str, mode: int = 0o644) -> None:
@@ -166,8 +167,9 @@ def is_mounted(path: str) -> bool:
 
 def mounts() -> list[tuple[str, str]]:
     """Return the mount points and the types of their file systems, those last that lie over others."""
-    with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as stream:
-        return [(fields[1].replace("\\040", " "), fields[2]) for fields in map(str.split, stream)]
+    # A user may mount by FUSE at any path, and the kernel escapes no other blank and no other end of a line than these.
+    with open(MOUNTS, encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
+        return [(fields[1].replace("\\040", " "), fields[2]) for fields in (line.split(" ") for line in stream)]
 
 
 def kind_of(path: str) -> str:

@@ -48,7 +48,7 @@ class Look:
     def text(self, path: str) -> str:
         """Return the text of a file; nothing where the file is gone, or cannot be read."""
         try:
-            with open(self.root + path, encoding="utf-8", errors="replace") as stream:
+            with open(self.root + path, encoding="utf-8", errors="replace", newline="") as stream:
                 return stream.read()
         except OSError:
             return ""

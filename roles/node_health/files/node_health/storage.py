@@ -35,6 +35,7 @@ class Mount(NamedTuple):
     source: str
     device: str
     broken: bool  # the kernel has made it read-only
+    user: str = "0"  # who has mounted it, where it is one of FUSE
 
 
 def _plain(field: str) -> str:
@@ -44,7 +45,8 @@ def _plain(field: str) -> str:
 def mounts(text: str) -> list[Mount]:
     """Return the mounts of a mountinfo; where several lie on one path, the last of them, which is seen."""
     found: dict[str, Mount] = {}
-    for line in text.splitlines():
+    # A user may mount by FUSE at any path, and the kernel escapes no other blank and no other end of a line than these.
+    for line in text.split("\n"):
         mount, dash, system = line.partition(" - ")
         fields, rest = mount.split(" "), system.split(" ")
         if dash and len(fields) >= 6 and len(rest) >= 3:
@@ -52,7 +54,8 @@ def mounts(text: str) -> list[Mount]:
             broken = "rw" in fields[5].split(",") and ("ro" in options or "emergency_ro" in options)
             path = _plain(fields[4])
             found.pop(path, None)
-            found[path] = Mount(path, rest[0], _plain(rest[1]), fields[2], broken)
+            user = next((word[8:] for word in options if word.startswith("user_id=")), "0")
+            found[path] = Mount(path, rest[0], _plain(rest[1]), fields[2], broken, user)
     return list(found.values())
 
 
@@ -61,7 +64,8 @@ def judged(look: Look, found: list[Mount]) -> list[Mount]:
     network, wanted = set(look.settings["network_types"]), set(look.settings["mounts"])
     chosen: dict[str, Mount] = {}
     for mount in sorted(found, key=lambda mount: (mount.path not in wanted, len(mount.path))):
-        far = mount.kind in network or mount.kind == "fuse" or mount.kind.startswith("fuse.")
+        fuse = mount.kind == "fuse" or mount.kind.startswith("fuse.")
+        far = mount.kind in network or (fuse and mount.user == "0")
         if far or mount.kind in (ROOT if mount.path == "/" else LOCAL):
             chosen.setdefault(mount.device, mount)
     # A file system that is mounted when somebody asks for it has only an autofs there.

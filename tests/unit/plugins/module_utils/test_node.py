@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts as node_facts
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import identity, neuron, software, storage
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.tree import Tree
+from ansible_collections.pcluster.postboot.tests import strangers
 from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
 
 TREES = (
@@ -528,6 +529,24 @@ def test_a_network_file_system_is_shared_and_no_scratch(tmp_path, kind):
 def test_mounts_with_blanks_in_their_names():
     mounts = storage.parse_mounts("fs /a\\040b lustre rw 0 0\nshort line\n")
     assert mounts == [{"path": "/a b", "type": "lustre", "source": "fs", "options": "rw"}]
+
+
+def test_no_path_of_a_user_forges_a_line_of_the_list_of_mounts(tmp_path, monkeypatch):
+    (tmp_path / "mounts").write_bytes(("fs /fsx lustre rw,flock 0 0\n" + strangers.mount_list()).encode())
+    monkeypatch.setattr(storage, "MOUNTS", str(tmp_path / "mounts"))
+    assert [mount["path"] for mount in storage.mounts()] == ["/fsx", *(f"/tmp/{name}" for name in strangers.FORGED)]
+    assert storage.file_system("/var/lib/enroot", {}) == ("/", "")
+
+
+@strangers.TWO_USERS
+def test_the_kernel_writes_mounts_as_they_are_read(tmp_path, monkeypatch):
+    with strangers.mounted(tmp_path) as path:
+        monkeypatch.setattr(storage, "MOUNTS", path)
+        found = {mount["path"]: mount["type"] for mount in storage.mounts()}
+    assert {name: found.get(f"{tmp_path}/{name}") for name in strangers.FORGED} == dict.fromkeys(
+        strangers.FORGED, "tmpfs"
+    )
+    assert found.get("/var") != "lustre"
 
 
 def test_touch_names_what_does_not_answer(tmp_path, monkeypatch):

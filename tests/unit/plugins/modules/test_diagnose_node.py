@@ -16,6 +16,8 @@ import pytest
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose import collect, node, rooms, sources
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._node import storage
+from ansible_collections.pcluster.postboot.tests import strangers
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
 
@@ -171,6 +173,13 @@ def test_mounts_that_are_no_place_for_data_are_not_asked() -> None:
         *(mount("/run/user/0", "tmpfs"), mount("/snap/core/1", "squashfs"), mount("/data", "autofs")),
     ]
     assert list(rooms.points(mounts)) == ["/", "/fsx", "/home", "/s3", "/f"]
+
+
+def test_file_systems_that_a_user_has_mounted_are_not_asked() -> None:
+    options = "rw,nosuid,nodev,relatime,user_id={},group_id=0"
+    mounts = storage.parse_mounts(strangers.mount_list(options.format(1000)))
+    mounts += storage.parse_mounts(f"s3 /s3 fuse.mount-s3 {options.format(0)} 0 0\n")
+    assert list(rooms.points(mounts)) == ["/s3"]
 
 
 PLACED = (

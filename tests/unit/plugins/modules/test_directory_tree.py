@@ -20,7 +20,7 @@ import pytest
 from ansible_collections.pcluster.postboot.plugins.module_utils import _directory_tree
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.modules import directory_tree
-from ansible_collections.pcluster.postboot.tests.strangers import TWO_USERS, USER, as_user
+from ansible_collections.pcluster.postboot.tests.strangers import TWO_USERS, USER, as_user, mount_list
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 from ansible_collections.pcluster.postboot.tests.unit.plugins.lab import Run
 
@@ -206,6 +206,9 @@ def test_an_automount_that_waits_is_no_mount(tmp_path: Path) -> None:
     _directory_tree.require_mount("/with space/", str(mounts))
     mounts.write_text("systemd-1 /fsx autofs rw 0 0\n1.2.3.4@tcp:/x /fsx lustre rw 0 0\n")
     _directory_tree.require_mount("/fsx", str(mounts))
+    mounts.write_bytes(mount_list().encode())
+    with pytest.raises(Problem, match="/var is no mount point"):
+        _directory_tree.require_mount("/var", str(mounts))
 
 
 @pytest.mark.parametrize(
