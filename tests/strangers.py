@@ -100,8 +100,8 @@ def within(seconds: float, do: Callable[[], Any]) -> Any:
         signal.signal(signal.SIGALRM, before)
 
 
-# Paths that a user may give a directory, and fusermount mount on. In the kernel's list of mounts they read like lines of
-# their own, or like blanks between fields, where a reader splits as Python's splitlines() and split() do.
+# Paths that a user may give a directory, and fusermount mount on. A reader that splits the kernel's list of mounts with
+# Python's splitlines() and split() takes them for separate lines and fields.
 FORGED = ("a\rb", "c\r\rd", "x\N{LINE SEPARATOR}none\N{EM SPACE}/var\N{EM SPACE}lustre\N{EM SPACE}rw,localflock")
 
 
@@ -127,9 +127,12 @@ def mounted(path: Path) -> Iterator[str]:
         ["unshare", "--mount", "sh", "-ec", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     with inside:
-        assert inside.stdout and inside.stdout.readline() == "ready\n"
-        yield f"/proc/{inside.pid}/mounts"
-        inside.kill()
+        try:
+            assert inside.stdout
+            assert inside.stdout.readline() == "ready\n"
+            yield f"/proc/{inside.pid}/mounts"
+        finally:
+            inside.kill()
 
 
 def until(seconds: float) -> Iterator[None]:

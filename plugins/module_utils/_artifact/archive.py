@@ -33,8 +33,14 @@ except ImportError:  # a Python without xz: tarfile says so itself
 FILE, DIRECTORY, SYMLINK, HARDLINK = "file", "directory", "symlink", "hardlink"
 SAFE_BITS = 0o755  # neither set-user-id nor writable for others, whatever the archive says
 LATEST = 1 << 33  # a time that every file system can hold
+LONGEST_NAME, DEEPEST = 4096, 200  # bytes of a name, which Linux has as its limit (PATH_MAX), and folders above it
+LARGEST = 1 << 44  # bytes of a file
+LARGEST_HEADER = 1 << 20  # bytes of what comes before a member of a tar and has its name, or its extended attributes
 
-_DAMAGE = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, LZMAError, NotImplementedError)
+_DAMAGE = (
+    *(tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, LZMAError, NotImplementedError),
+    *(ValueError, OverflowError, RecursionError),  # of numbers that no archive has, and of headers of headers
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +53,26 @@ class Entry:
     mtime: float
     target: str = ""  # of a link
     raw: Any = None  # what the archive's own reader calls it
+
+
+class _Member(tarfile.TarInfo):
+    """A member of a tar, which refuses what Python's own would read whole, or seek to."""
+
+    def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
+        # By Python's source this is the method to override, to treat a kind of header differently.
+        header = self.type in (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, *_LONG_NAMES)
+        _require_size(self, LARGEST_HEADER if header else LARGEST)
+        member: tarfile.TarInfo = super()._proc_member(tar)  # type: ignore[misc]
+        _require_size(member, LARGEST)
+        return member
+
+
+_LONG_NAMES = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+
+
+def _require_size(info: tarfile.TarInfo, most: int) -> None:
+    if not 0 <= info.size <= most:
+        raise Problem(f"cannot be read as an archive ({_short(info.name)} has a size below 0 or above {most})")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +172,7 @@ def open_archive(file: IO[bytes], scratch_dir: str, strip: int) -> Iterator[Arch
             if magic[:2] == b"PK":
                 yield Archive(stack.enter_context(zipfile.ZipFile(file)), strip)
             else:
-                yield Archive(stack.enter_context(tarfile.open(fileobj=file, mode="r:*")), strip)
+                yield Archive(stack.enter_context(tarfile.open(fileobj=file, mode="r:*", tarinfo=_Member)), strip)
         except _DAMAGE as error:
             raise Problem(f"cannot be read as an archive ({' '.join(str(error).split())})") from error
 
@@ -183,7 +209,8 @@ def _tar_entries(reader: tarfile.TarFile) -> Iterator[Entry]:
             kind = HARDLINK
         else:
             raise _refusal(info.name, "is a device or a pipe")
-        yield Entry(info.name, kind, info.mode & SAFE_BITS, min(max(info.mtime, 0), LATEST), info.linkname, info)
+        mtime = info.mtime if 0 <= info.mtime <= LATEST else LATEST * (info.mtime > 0)  # NaN is 0
+        yield Entry(info.name, kind, info.mode & SAFE_BITS, mtime, info.linkname, info)
 
 
 def _zip_entries(reader: zipfile.ZipFile) -> Iterator[Entry]:
@@ -194,7 +221,8 @@ def _zip_entries(reader: zipfile.ZipFile) -> Iterator[Entry]:
         if info.flag_bits & 1:
             raise _refusal(info.filename, "is encrypted")
         if stat.S_ISLNK(mode):
-            kind, target = SYMLINK, reader.read(info).decode(errors="surrogateescape")
+            with reader.open(info) as stream:
+                kind, target = SYMLINK, stream.read(LONGEST_NAME + 1).decode(errors="surrogateescape")
         elif stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
             raise _refusal(info.filename, "is a device or a pipe")
         mtime = time.mktime((*info.date_time, 0, 0, -1))
@@ -202,13 +230,19 @@ def _zip_entries(reader: zipfile.ZipFile) -> Iterator[Entry]:
 
 
 def _harmless(entry: Entry) -> Entry:
-    """Refuse names that lead outside; write the others without what means nothing in them."""
+    """Refuse names that lead outside, or are none; write the others without what means nothing in them."""
+    if len(entry.target) > LONGEST_NAME:
+        raise _refusal(entry.name, f"is a link to a name of more than {LONGEST_NAME} bytes")
     target = _inside(entry.target) if entry.kind == HARDLINK else entry.target
     return dataclasses.replace(entry, name=_inside(entry.name), target=target)
 
 
 def _inside(name: str) -> str:
+    if len(name) > LONGEST_NAME:
+        raise _refusal(name, f"is a name of more than {LONGEST_NAME} bytes")
     pieces = [piece for piece in name.split("/") if piece not in ("", ".")]
+    if len(pieces) > DEEPEST:
+        raise _refusal(name, f"lies below more than {DEEPEST} folders")
     if name.startswith("/") or ".." in pieces or "\0" in name:
         raise _refusal(name, "leads outside")
     return "/".join(pieces)
@@ -247,4 +281,8 @@ def _match_pieces(name: list[str], pattern: list[str]) -> bool:
 
 
 def _refusal(name: str, why: str) -> Problem:
-    return Problem(f"archive refused, nothing unpacked: {name!r} {why}")
+    return Problem(f"archive refused, nothing unpacked: {_short(name)} {why}")
+
+
+def _short(name: str) -> str:
+    return repr(name if len(name) <= 200 else f"{name[:199]}…")

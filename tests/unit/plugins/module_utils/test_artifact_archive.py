@@ -14,6 +14,7 @@ import stat
 import subprocess
 import tarfile
 import tempfile
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import IO, Any
@@ -25,6 +26,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.files import scratch
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model import Artifact, Member
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.tests.strangers import within
 
 GOOD: list[dict[str, Any]] = [
     {"name": "pkg/", "type": tarfile.DIRTYPE, "mode": 0o755},
@@ -184,6 +186,80 @@ def test_a_link_that_leads_inside_only_before_stripping_is_refused() -> None:
 )
 def test_evil_is_refused(evil: list[dict[str, Any]], why: str) -> None:
     assert why in refused(*evil)
+
+
+def header(name: str, kind: bytes, size: int = 0) -> bytes:
+    """Return a header of 512 bytes, whose size may be one that Python's own writer refuses."""
+    block = bytearray(tarfile.TarInfo(name).tobuf(tarfile.USTAR_FORMAT))
+    block[124:136] = b"%011o\0" % size if size >= 0 else (size & (1 << 96) - 1).to_bytes(12, "big")
+    block[148:156], block[156:157] = b" " * 8, kind
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+def pax(**values: str) -> bytes:
+    """Return a header of the format pax (POSIX.1-2001) for the member that follows."""
+    lines = b""
+    for key, value in values.items():
+        line = f" {key}={value}\n".encode()
+        length = len(line) + 1
+        while len(str(length)) + len(line) != length:
+            length += 1
+        lines += str(length).encode() + line
+    return header("pax", tarfile.XHDTYPE, len(lines)) + lines.ljust(-(-len(lines) // 512) * 512, b"\0")
+
+
+FILE = header("file", tarfile.REGTYPE)
+BLANK = b"\0" * 1024
+HUGE = 100 << 20
+ZEROS = b"\0" * HUGE
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        pax(size="9" * 400) + FILE,
+        pax(size="9" * 5000) + FILE + b"x" * 512,
+        pax(size="-512") + FILE,
+        pax(mtime="nan") + FILE,
+        header("file", tarfile.REGTYPE, -512),
+        pax(path="x" * 5000) + FILE,
+        pax(path="x/" * 1500 + "x") + FILE,
+        pax(linkpath="x" * 5000) + header("link", tarfile.SYMTYPE),
+        header("pax", tarfile.XHDTYPE, HUGE) + ZEROS + FILE,
+        header("longlink", tarfile.GNUTYPE_LONGNAME, HUGE) + ZEROS + FILE,
+        (pax(comment="x")) * 2000 + FILE,
+        pax(**{"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}) + FILE,
+    ],
+    ids=[
+        *("400 digits", "5000 digits", "backwards by pax", "no time", "backwards", "long name", "deep name"),
+        *("long link", "huge pax header", "huge long name", "many pax headers", "sparse of nothing"),
+    ],
+)
+def test_numbers_and_names_that_no_archive_has_are_one_line(tmp_path: Path, evil: bytes) -> None:
+    """Python's tarfile itself ends with other errors, reads names of any size, or goes round and round (CVE-2025-8194).
+
+    A file whose size cannot be read is one of no bytes, so that an archive may be unpacked.
+    """
+    for data in (evil + BLANK, make_tar(*GOOD)[:-10240] + evil + BLANK):
+        packed, said = gzip.compress(data, 1), ""
+        tracemalloc.start()
+        try:
+            within(30, lambda packed=packed: tree(tmp_path, packed))
+        except Problem as error:
+            said = str(error)
+        assert "\n" not in said
+        assert len(said) < 500
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+        tracemalloc.stop()
+        shutil.rmtree(tmp_path / "tree", ignore_errors=True)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_the_name_of_a_zips_link_is_short() -> None:
+    data = make_zip({"link": b"x" * 5000}, stat.S_IFLNK | 0o777)
+    with pytest.raises(Problem, match="'link' is a link to a name of more than 4096 bytes"):
+        names(data)
 
 
 def test_a_zip_that_is_encrypted_or_holds_a_device_is_refused() -> None:
