@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -51,6 +52,31 @@ def churn(do: Callable[[], Any]) -> Iterator[None]:
     try:
         yield
     finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+@contextlib.contextmanager
+def process(*argv: str, name: bytes = b"", user: int = USER) -> Iterator[int]:
+    """Yield the id of a user's process that sleeps, with any command line, or with a name of any bytes."""
+    reader, writer = os.pipe()
+
+    def sleep() -> None:
+        if name:
+            ctypes.CDLL(None).prctl(15, name, 0, 0, 0)  # PR_SET_NAME
+        os.set_inheritable(writer, False)
+        if argv:
+            os.execv("/bin/sleep", [argv[0], "60"])
+        os.close(writer)
+        time.sleep(60)
+
+    child = _child(sleep, user)
+    os.close(writer)
+    try:
+        os.read(reader, 1)  # ends once the process is what it is to be
+        yield child
+    finally:
+        os.close(reader)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 

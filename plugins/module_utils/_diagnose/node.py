@@ -166,6 +166,9 @@ def _running() -> bool | None:
     """Say whether a run of this collection goes on here: one by pull, or the holder of the lock; None if unknown."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
+            # Of other users' processes anything may be the command line, and reading it may block.
+            if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+                continue
             with open(f"/proc/{pid}/cmdline", "rb") as stream:
                 words = stream.read().split(b"\0")
         except OSError:

@@ -135,8 +135,8 @@ def plan(request: Request, have: str, record: Record | None) -> _Plan:
 def _slurmd_runs() -> bool:
     for name in os.listdir(PROC):
         if name.isdigit():
-            with contextlib.suppress(OSError), open(os.path.join(PROC, name, "comm"), encoding="utf-8") as stream:
-                if stream.read().strip() == "slurmd":
+            with contextlib.suppress(OSError), open(os.path.join(PROC, name, "comm"), "rb") as stream:
+                if stream.read().strip() == b"slurmd":  # a process gives itself a name of any bytes
                     return True
     return False
 

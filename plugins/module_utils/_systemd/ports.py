@@ -63,7 +63,7 @@ def listens(process: str, url: str) -> bool:
 def _unit_of(process: str) -> str:
     """Return the unit whose control group a process is in; nothing where that is no unit's."""
     try:
-        with open(f"/proc/{process}/cgroup", encoding="utf-8") as lines:
+        with open(f"/proc/{process}/cgroup", encoding="utf-8", errors="replace") as lines:
             path = lines.read().rstrip().rpartition(":")[2]
     except OSError:
         return ""

@@ -157,6 +157,14 @@ def test_a_file_system_that_does_not_answer_is_named_and_left_alone(
     assert room["total"] >= room["free"] > 0
 
 
+@strangers.TWO_USERS
+def test_only_a_process_of_root_is_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for user, running in ((strangers.USER, False), (0, True)):
+        with strangers.process("/tmp/roles/pull/files/pull.py", user=user) as pid:
+            monkeypatch.setattr(os, "listdir", lambda _folder, pid=pid: [str(pid)])
+            assert (node._running() is True) == running
+
+
 def test_mounts_that_are_no_place_for_data_are_not_asked() -> None:
     def mount(path: str, kind: str) -> dict[str, str]:
         return {"path": path, "type": kind, "source": "x", "options": "rw"}

@@ -25,6 +25,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem im
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import Said
 from ansible_collections.pcluster.postboot.plugins.module_utils._packages import holds
 from ansible_collections.pcluster.postboot.plugins.modules import efa_check, efa_installer
+from ansible_collections.pcluster.postboot.tests import strangers
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 from ansible_collections.pcluster.postboot.tests.unit.plugins.signers import Signer, needs_gpg
 
@@ -486,3 +487,11 @@ def test_a_module_that_stays_loaded_asks_for_a_reboot_until_there_was_one(
     (bare.top / "loaded").write_text("3.1.0g\n")
     bare.program("modinfo", "#!/bin/sh\n[ \"$*\" = '-F version efa' ] && echo 3.3.0g\n")
     assert bare.devices()["reboot"] == "version 3.1.0g of EFA's kernel module is loaded, and 3.3.0g is installed"
+
+
+@strangers.TWO_USERS
+def test_a_process_of_a_user_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installer, "PROC", str(tmp_path))
+    with strangers.process(name=b"\xff\xfe") as pid:
+        (tmp_path / str(pid)).symlink_to(f"/proc/{pid}")
+        assert not installer._slurmd_runs()
