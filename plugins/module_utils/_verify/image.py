@@ -140,5 +140,5 @@ def newest_pytorch(directory: str) -> str:
     """Return the image that has most likely what the tests need: CUDA and MPI. The phase*.sbatch files take it, too."""
     names = os.listdir(directory) if os.path.isdir(directory) else []
     found = [name for name in names if "pytorch" in name and name.endswith(".sqsh") and not name.startswith(".")]
-    found.sort(key=lambda name: [int(part) if part.isdigit() else 0 for part in re.split(r"(\d+)", name)])
+    found.sort(key=lambda name: [int(part) if part.isdecimal() else 0 for part in re.split(r"(\d+)", name)])
     return os.path.join(directory, found[-1]) if found else ""

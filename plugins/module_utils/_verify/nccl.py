@@ -13,6 +13,7 @@ import math
 import os
 import re
 import shlex
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -629,11 +630,9 @@ def _results_folder(parent: str) -> str:
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     if not os.path.isdir(parent):
         raise FileNotFoundError(f"{parent} is not there; run site with --tags nccl_tests")
-    for attempt in range(100):
-        path = os.path.join(parent, f"verify-{stamp}{f'-{attempt}' if attempt else ''}")
-        try:
-            os.mkdir(path)
-        except FileExistsError:
-            continue
-        return _made(path)
-    raise FileExistsError(f"{parent} is full of folders named verify-{stamp}")
+    path = os.path.join(parent, f"verify-{stamp}")
+    try:
+        os.mkdir(path)
+    except FileExistsError:  # a user may take any name that can be foreseen
+        path = tempfile.mkdtemp(prefix=f"verify-{stamp}-", dir=parent)
+    return _made(path)

@@ -54,6 +54,14 @@ class Node:
         subprocess.run(["cc", "-o", self.root / name, self.root / "source.c", *options], check=True)
 
 
+def test_names_of_images_that_no_image_has_are_no_failure(tmp_path: Path) -> None:
+    for name in ("pytorch-24.10.sqsh", "pytorch-24.9.sqsh", "pytorch-1\N{SUPERSCRIPT TWO}2.sqsh"):
+        (tmp_path / name).write_text("")
+    os.mkfifo(tmp_path / "pytorch-0.sqsh")
+    assert image.newest_pytorch(str(tmp_path)) == str(tmp_path / "pytorch-24.10.sqsh")
+    assert image.smallest(str(tmp_path)) != str(tmp_path / "pytorch-0.sqsh")
+
+
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     return Node(tmp_path)

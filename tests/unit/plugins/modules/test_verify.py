@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import cluster as verify_cluster
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import containers, report, stages
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab, slurm
@@ -167,6 +168,18 @@ def test_images_go_whatever_happens(none: Cluster, run: Run) -> None:
     none.program("slurm/bin/scontrol", "#!/bin/sh\ntest -e ROOT/asked || { touch ROOT/asked; exit 1; }\n")
     assert "scontrol" in run()["msg"]
     assert list(none.results.iterdir()) == []
+
+
+def test_images_that_stay_cost_no_results(none: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = verify_cluster.Context._told
+
+    def told(self: verify_cluster.Context, program: str, *argv: str) -> str:
+        if program == "rm":
+            raise Problem("rm ended with 1 and said: Directory not empty")
+        return real(self, program, *argv)
+
+    monkeypatch.setattr(verify_cluster.Context, "_told", told)
+    assert run()["complaints"] == []
 
 
 def test_an_image_that_cannot_be_made(none: Cluster, run: Run) -> None:

@@ -10,6 +10,7 @@ import os
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import cluster as verify_cluster
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import nccl as verify_nccl
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._verify.page import render
+from ansible_collections.pcluster.postboot.tests import strangers
 from ansible_collections.pcluster.postboot.tests.unit.fixtures.slurm.hostnames import hostnames
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab, slurm
 from ansible_collections.pcluster.postboot.tests.unit.plugins.slurm import Run
@@ -1104,3 +1106,20 @@ def test_health_measures_no_node_again_that_the_stage_nccl_has_measured(cluster:
     assert found(result) == [("n2", "nccl_one_node", "watch")]
     (check,) = [check for check in result["report"]["checks"] if check["stage"] == "health"]
     assert check["message"] == "n[1-2]: measured by the stage nccl"
+
+
+@strangers.TWO_USERS
+def test_names_that_a_user_takes_beforehand_do_no_harm() -> None:
+    with strangers.crowd() as place:
+
+        def take() -> None:
+            now = int(time.time())
+            for second in range(now, now + 10):
+                stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
+                for name in (f"verify-{stamp}", *(f"verify-{stamp}-{number}" for number in range(100))):
+                    (place / name).symlink_to("/etc")
+
+        strangers.as_user(take)
+        made = Path(verify_nccl._results_folder(str(place)))
+        status = made.lstat()
+        assert (stat.S_ISDIR(status.st_mode), status.st_uid, status.st_mode & 0o777) == (True, 0, 0o755)
