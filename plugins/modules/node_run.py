@@ -107,12 +107,14 @@ packages:
   returned: always
 """
 
+import contextlib
 import os
 from dataclasses import asdict
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.pcluster.postboot.plugins.module_utils import _directory_tree as directory_tree
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock as host_lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import report as host_report
@@ -191,12 +193,16 @@ def share(module: AnsibleModule, directory: str, report: dict[str, Any], text: s
     if not os.path.isdir(directory):
         module.warn(f"common_report_dir: {directory} is not there, so the report is only in {host_lock.STATE_DIR}")
         return
-    names = [str(report.get(key) or "unknown").replace("/", "_") for key in ("cluster", "node")]
+    cluster, node = (str(report.get(key) or "unknown").replace("/", "_") for key in ("cluster", "node"))
     try:
-        os.makedirs(os.path.join(directory, names[0]), mode=0o755, exist_ok=True)
-        # Because each node of the cluster has its report there, none reads the whole directory.
-        files.write(os.path.join(directory, names[0], names[1] + ".json"), text, tidy=False)
-    except OSError as error:
+        os.makedirs(os.path.join(directory, cluster), mode=0o755, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            start = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, start)
+            folder = stack.enter_context(directory_tree.opened(cluster, directory_tree.trusted(()), start))
+            # Because each node of the cluster has its report there, none reads the whole directory.
+            files.write(f"/proc/self/fd/{folder}/{node}.json", text, tidy=False)
+    except (OSError, Problem) as error:
         module.warn(f"common_report_dir: the report cannot be written to {directory}: {error}")
 
 

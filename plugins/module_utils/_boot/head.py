@@ -184,6 +184,8 @@ def _records(directory: str) -> Iterator[dict[str, str]]:
     except OSError:
         return
     for name in names:
-        text = None if name.startswith(".") else files.read(os.path.join(directory, name))
-        if text:
-            yield record.parse(text)
+        if not name.startswith("."):
+            with contextlib.suppress(OSError):  # the file of a node, which root of any node can replace
+                found = record.parse(files.peek(os.path.join(directory, name)))
+                if found:
+                    yield found

@@ -80,8 +80,11 @@ class Collector:
 
     def _tail(self, path: str) -> tuple[bytes, int]:
         """Return the end of a regular file, from the beginning of a line, and how long the file is."""
-        # Without blocking, because a FIFO in a file's place would wait for its writer for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        # Without blocking, because a FIFO in a file's place would wait for its writer for ever. Only links of root are
+        # followed, because a user's may lead to what is for root alone.
+        link = os.lstat(path)
+        follow = stat.S_ISLNK(link.st_mode) and link.st_uid in (0, os.geteuid())
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
         with os.fdopen(descriptor, "rb") as stream:
             status = os.fstat(descriptor)
             if stat.S_ISDIR(status.st_mode):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import os
 import pwd
@@ -56,7 +57,9 @@ def changed_at(path: str) -> float:
         except OSError:
             continue
     if os.path.isdir(path):
-        times += [entry.stat(follow_symlinks=False).st_ctime for entry in os.scandir(path)]
+        for entry in os.scandir(path):
+            with contextlib.suppress(OSError):  # it has vanished
+                times.append(entry.stat(follow_symlinks=False).st_ctime)
     return max(times)
 
 

@@ -1013,3 +1013,15 @@ def test_an_empty_list_is_settled(head: Head) -> None:
     assert (head.state["images"], head.state["problems"], head.calls) == ({}, [], [])
     outlook = _container_images.look(str(head.directory), str(head.settings_file))
     assert (outlook.settled, outlook.summary) == (True, "no image is listed")
+
+
+def test_a_deep_and_wide_tree_of_an_image_is_cleared() -> None:
+    """Layers of an image are unpacked in the working folder, and users may list any image."""
+    with strangers.crowd() as work:
+        strangers.deep_tree(work / "layer", os.geteuid())
+        for number in range(2000):
+            (work / f"wide/{number}").mkdir(parents=True)
+        (work / "link").symlink_to("/etc")
+        files.clear(str(work))
+        assert list(work.iterdir()) == []
+        assert Path("/etc/passwd").exists()

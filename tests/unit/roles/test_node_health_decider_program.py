@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from ansible_collections.pcluster.postboot.roles.node_health.files.node_health_d
     scontrol,
 )
 from ansible_collections.pcluster.postboot.tests.programs import REPO
+from ansible_collections.pcluster.postboot.tests.strangers import within
 from ansible_collections.pcluster.postboot.tests.unit.roles.node_health_cluster import (
     FULL,
     MOUNT,
@@ -162,6 +164,16 @@ def test_a_file_that_is_no_state_is_told_once(cluster: Cluster, text: str, said:
     lines = cluster.runs()
     assert "gpu-st-p5-1.json is no state of a node: " in lines[0]
     assert said in lines[0]
+    assert cluster.drained() == ["gpu-st-p5-2"]
+    assert cluster.runs(60) == []
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+def test_what_is_no_file_is_told_once_and_never_waited_for(cluster: Cluster, kind: str) -> None:
+    path = cluster.states / "gpu-st-p5-1.json"
+    {"pipe": os.mkfifo, "link": lambda path: path.symlink_to("/etc/passwd"), "folder": os.mkdir}[kind](path)
+    cluster.tells("gpu-st-p5-2", XID)
+    assert "gpu-st-p5-1.json is no state of a node: " in within(20, cluster.runs)[0]
     assert cluster.drained() == ["gpu-st-p5-2"]
     assert cluster.runs(60) == []
 

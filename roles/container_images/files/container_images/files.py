@@ -9,7 +9,7 @@ import errno
 import hashlib
 import os
 import pwd
-import shutil
+import secrets
 import stat
 
 from .errors import ImageError
@@ -142,12 +142,19 @@ def private(path: str) -> str:
 
 
 def clear(path: str) -> None:
-    for name in os.listdir(path):
-        one = os.path.join(path, name)
-        if os.path.isdir(one) and not os.path.islink(one):
-            shutil.rmtree(one)
-        else:
-            os.unlink(one)
+    """Empty a folder. Each folder in it moves up first, because an image's layer may be deeper than Python recurses."""
+    folders = [path]
+    while folders:
+        folder = folders.pop()
+        for name in os.listdir(folder):
+            one = os.path.join(folder, name)
+            if os.path.isdir(one) and not os.path.islink(one):
+                folders.append(os.path.join(path, f".{secrets.token_hex(8)}"))
+                os.rename(one, folders[-1])
+            else:
+                os.unlink(one)
+        if folder != path:
+            os.rmdir(folder)
 
 
 def digest_of(path: str) -> str:

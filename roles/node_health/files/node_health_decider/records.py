@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -115,6 +117,15 @@ def alone(history: str) -> Iterator[None]:
         yield
 
 
+def peek(path: str, flags: int) -> int:
+    """Open a file, and nothing else that may be in its place, such as a pipe that never ends."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no file", path)
+    return descriptor
+
+
 def parse(text: str, name: str) -> Record:
     """Return what counts of a node's state; a ValueError where that is no state of this node."""
     found = json.loads(text)
@@ -152,7 +163,7 @@ def scan(folder: str, former: dict[str, Record]) -> tuple[dict[str, Record], boo
                 if old.get("stamp") == stamp:
                     states[name] = old
                     continue
-                with open(entry.path, encoding="utf-8") as stream:
+                with open(entry.path, encoding="utf-8", opener=peek) as stream:
                     found = parse(stream.read(1 << 20), name)
             except FileNotFoundError:  # while the folder was read
                 continue

@@ -14,6 +14,7 @@ import pytest
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._boot import head, record
 from ansible_collections.pcluster.postboot.plugins.modules import boot_info
+from ansible_collections.pcluster.postboot.tests.strangers import within
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
 
@@ -134,7 +135,9 @@ def test_a_head_node_that_is_up_tells_all_of_it(machine: Head) -> None:
     directory = str(machine.slurm / "pcluster-postboot/boots")
     record.write({"node": "cpu-st-c5-1", "instance": "i-1", "stage": "site"}, directory)
     (Path(directory) / ".cpu-st-c5-2").write_text("node cut")
-    found = head.look(machine.request)
+    os.mkfifo(Path(directory) / "cpu-st-c5-3")
+    (Path(directory) / "cpu-st-c5-4").symlink_to("/etc/passwd")
+    found = within(20, lambda: head.look(machine.request))
     assert (found.booted, found.boot_error, found.fleet, found.inactive) == (True, "", "RUNNING", ["cpu"])
     assert (found.failures, found.failures_most, found.timeouts) == ({"cpu": 2}, 10, {"compute": 700})
     assert 0 <= found.heartbeat < 60

@@ -217,3 +217,16 @@ def test_a_head_node_tells_what_it_knows_of_one_that_is_gone(
             assert stream.read().decode() == PLACED + ended
         assert f"gone/{about}/report.json" in names
         assert not [name for name in names if name.endswith("other.json")]
+
+
+@strangers.TWO_USERS
+def test_no_link_of_a_user_is_followed_in_a_directory_of_reports(tmp_path: Path) -> None:
+    (tmp_path / "shadow").write_text("root:$6$secret")
+    for name, user in (("theirs", strangers.USER), ("own", 0)):
+        (tmp_path / name).symlink_to("shadow")
+        os.chown(tmp_path / name, user, user, follow_symlinks=False)
+    os.mkfifo(tmp_path / "pipe")
+    collector = collect.Collector(collect.Limits(1000, 1000, 5))
+    strangers.within(5, lambda: collector.files([sources.Files((f"{tmp_path}/*",))], ""))
+    assert set(collector.texts) == {f"{tmp_path}/{name}".lstrip("/") for name in ("own", "shadow")}
+    assert [line.partition(": ")[0] for line in collector.left] == [str(tmp_path / name) for name in ("pipe", "theirs")]

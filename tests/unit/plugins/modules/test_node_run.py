@@ -17,6 +17,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host import loc
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import storage
 from ansible_collections.pcluster.postboot.plugins.module_utils._packages import holds as packages_holds
 from ansible_collections.pcluster.postboot.plugins.modules import node_facts, node_run
+from ansible_collections.pcluster.postboot.tests import strangers
 
 ALICE = {"run_id": "alice's", "mode": "push", "controller": "ws", "user": "alice", "pid": 123, "machine": "ws b p"}
 BOB = {**ALICE, "run_id": "bob's", "user": "bob"}
@@ -177,6 +178,23 @@ def test_the_report_is_shared_where_there_is_a_place_for_it(run_module: Run, nod
     ended = end(run_module, ALICE, report=report, report_dir=str(node / "absent"))
     assert not ended["failed"]
     assert not (node / "absent").exists()
+
+
+@strangers.TWO_USERS
+def test_a_report_follows_no_link_of_a_user(run_module: Run, node: Path, warnings: list[str]) -> None:
+    (node / "victim").mkdir()
+    (node / "shared").mkdir()
+    (node / "shared/main").symlink_to(node / "victim")
+    os.chown(node / "shared/main", strangers.USER, strangers.USER, follow_symlinks=False)
+    begin(run_module, ALICE)
+    told = {"report": {"cluster": "main", "node": "x"}, "report_dir": str(node / "shared")}
+    assert not end(run_module, ALICE, **told)["failed"]
+    assert list((node / "victim").iterdir()) == []
+    assert f"{node}/shared/main is a link of user nobody, and is not followed" in warnings[-1]
+    os.chown(node / "shared/main", 0, 0, follow_symlinks=False)
+    begin(run_module, ALICE)
+    end(run_module, ALICE, **told)
+    assert (node / "victim/x.json").exists()
 
 
 def test_a_node_cannot_name_its_report_out_of_the_directory(run_module: Run, node: Path) -> None:

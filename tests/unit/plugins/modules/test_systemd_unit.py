@@ -24,6 +24,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._systemd import 
     wait,
 )
 from ansible_collections.pcluster.postboot.plugins.modules import systemd_unit
+from ansible_collections.pcluster.postboot.tests import strangers
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
 
@@ -880,3 +881,19 @@ def test_several_units_have_one_summary(host):
 def test_a_unit_and_several_are_refused_together(host):
     assert "mutually exclusive: units|state" in host.run(units=SEVERAL, state="stopped")["msg"]
     assert "one of the following is required: name, units" in host._run_module(systemd_unit, {})["msg"]
+
+
+@strangers.TWO_USERS
+def test_entries_that_vanish_while_a_folder_is_looked_at():
+    with strangers.crowd() as place:
+        names = [place / str(number) for number in range(50)]
+
+        def flicker():
+            for name in names:
+                name.mkdir()
+            for name in names:
+                name.rmdir()
+
+        with strangers.churn(flicker):
+            for _again in strangers.until(1):
+                assert files.changed_at(str(place)) > 0
