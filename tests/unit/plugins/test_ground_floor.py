@@ -87,6 +87,21 @@ def test_urls_are_opened_by_the_ground_floor() -> None:
         assert used & openers == annotated, name
 
 
+def test_temporary_folders_are_made_by_the_ground_floor_or_for_a_reason() -> None:
+    """TemporaryDirectory fails where it cannot remove the folder, and cleaning up must not fail a run."""
+    makers = {"TemporaryDirectory", "NamedTemporaryFile", "mkdtemp", "mkstemp"}
+    found = {
+        name
+        for name, tree in trees(PLUGINS).items()
+        if makers & {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    }
+    assert found == {
+        "module_utils/_host/files.py",
+        "module_utils/_pyxis/load.py",  # installed as a separate program
+        "module_utils/_verify/nccl.py",  # its folder is kept
+    }
+
+
 def test_the_ground_floor_stands_on_nothing_of_ours() -> None:
     for name, tree in trees(PLUGINS / "module_utils/_host").items():
         ours = {one for one in names(tree) if one.startswith("ansible_collections.")}
