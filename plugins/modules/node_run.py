@@ -203,7 +203,8 @@ def share(module: AnsibleModule, directory: str, report: dict[str, Any], text: s
             # Because each node of the cluster has its report there, none reads the whole directory.
             files.write(f"/proc/self/fd/{folder}/{node}.json", text, tidy=False)
     except (OSError, Problem) as error:
-        module.warn(f"common_report_dir: the report cannot be written to {directory}: {error}")
+        why = getattr(error, "strerror", error)  # a path below /proc would say nothing
+        module.warn(f"common_report_dir: the report cannot be written to {directory}: {why}")
 
 
 def holds(manager: str) -> packages_holds.Holds | None:

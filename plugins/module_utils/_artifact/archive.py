@@ -37,6 +37,10 @@ LONGEST_NAME, DEEPEST = 4096, 200  # bytes of a name, which Linux has as its lim
 LARGEST = 1 << 44  # bytes of a file
 LARGEST_HEADER = 1 << 20  # bytes of what comes before a member of a tar and has its name, or its extended attributes
 
+_HEADERS = (
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+)
 _DAMAGE = (
     *(tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, LZMAError, NotImplementedError),
     *(ValueError, OverflowError, RecursionError),  # of numbers that no archive has, and of headers of headers
@@ -60,14 +64,11 @@ class _Member(tarfile.TarInfo):
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
         # By Python's source this is the method to override, to treat a kind of header differently.
-        header = self.type in (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, *_LONG_NAMES)
+        header = self.type in _HEADERS
         _require_size(self, LARGEST_HEADER if header else LARGEST)
         member: tarfile.TarInfo = super()._proc_member(tar)  # type: ignore[misc]
         _require_size(member, LARGEST)
         return member
-
-
-_LONG_NAMES = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 
 
 def _require_size(info: tarfile.TarInfo, most: int) -> None:

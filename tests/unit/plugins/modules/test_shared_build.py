@@ -544,12 +544,15 @@ def test_directories_of_other_users_beside_builds_are_left_alone(lab: Lab, monke
         strangers.deep_tree(deep)
         strangers.as_user(lambda: link.symlink_to(lab.root.parent))
         strangers.as_user(lambda: os.mkfifo(pipe))
+        wide = [place / _scratch_name(f"{host_files.machine()}-88{n}-1") for n in range(3000)]
+        strangers.as_user(lambda: [path.mkdir() for path in wide])
         (own / "objects").mkdir(parents=True)
         strangers.deep_tree(tree, 0)  # a tree of root's own that is too deep to remove is no failure
         assert not lab.build()["failed"]
         assert strangers.depth(deep) == strangers.DEEP
         assert link.is_symlink()
         assert pipe.exists()
+        assert all(path.exists() for path in wide)
         assert not own.exists()
 
 
