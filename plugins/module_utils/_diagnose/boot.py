@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose import logs
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.evidence import (
     CAUSE,
     FAULT,
@@ -24,7 +25,7 @@ PAGE, HEAD_PAGE = "node-does-not-come-up", "create-failed"
 _BOOT_LOGS = ("cloud-init-output", "cfn-init", "console")
 # roles/pull/files: bootstrap.sh (note, die) and pull.py (Log.write).
 _LOGGED = re.compile(r"^\S+Z (?:bootstrap\.sh\[\d+\]|pull): (?P<said>.*)$")
-_TOLD = re.compile(r"pcluster-postboot: (?P<said>.*?)(?P<failed>; see \S*pull\.log)?$")
+_TOLD = re.compile(rf"{logs.BOOT}pcluster-postboot: (?P<said>.*?)(?P<failed>; see \S*pull\.log)?$")
 _BEGINS = re.compile(r"(?:site|bake) begins: ")
 _DONE = re.compile(
     r"\d+ components are as they should be|pcluster-postboot\.service goes on|--mode is none|check mode, "
@@ -117,19 +118,19 @@ def _page(evidence: Evidence) -> str:
 def _last_words(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """Yield the line with which our last run has failed; none where it went well or goes on."""
     for name, text in evidence.named("pull"):
-        said = [match["said"] for match in map(_LOGGED.match, text.splitlines()) if match]
+        said = [match["said"] for match in map(_LOGGED.match, logs.lines(text)) if match]
         ends = [line for line in said if line.startswith("failed: ") or _DONE.search(line)]
         if ends and ends[-1].startswith("failed: "):
             yield name, ends[-1][len("failed: ") :]
         if ends:
             return
     for name, text in evidence.named(*_BOOT_LOGS):
-        told = [match for match in map(_TOLD.search, text.splitlines()) if match]
+        told = [match for match in map(_TOLD.match, logs.lines(text)) if match]
         marks = [match for match in told if match["failed"] or _DONE.search(match["said"])]
         if marks and marks[-1]["failed"]:
             yield name, marks[-1]["said"]
     for name, stderr in _error_messages(evidence):
-        told = [match for match in map(_TOLD.search, stderr.splitlines()) if match]
+        told = [match for match in map(_TOLD.match, logs.lines(stderr)) if match]
         if told:
             yield name, told[-1]["said"]
 
@@ -137,11 +138,20 @@ def _last_words(evidence: Evidence) -> Iterator[tuple[str, str]]:
 def _error_messages(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """Yield what failing custom actions wrote to their standard error, as compute and login nodes keep it."""
     for name, text in evidence.named("bootstrap_error_msg"):
-        for line in (text, *text.splitlines()):
+        for line in (text, *logs.lines(text)):
             try:
                 yield name, str(json.loads(line)["detail"]["error"]["stderr"])
             except (ValueError, KeyError, TypeError):
                 continue
+
+
+def _actions(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """Yield the lines that may name a custom action; on compute and login nodes that is the message of JSON."""
+    for name, line in evidence.lines("bootstrap_error_msg", *_BOOT_LOGS):
+        try:
+            yield name, str(json.loads(line)["message"]) if line.startswith("{") else line
+        except (ValueError, KeyError, TypeError):
+            continue
 
 
 def _component(evidence: Evidence, file: str, name: str, said: str, level: str) -> Finding:
@@ -188,7 +198,7 @@ def killed_run(evidence: Evidence) -> Iterator[Finding]:
     if evidence.running:
         return
     for name, text in evidence.named("pull"):
-        said = [(match["said"], line) for line in text.splitlines() for match in [_LOGGED.match(line)] if match]
+        said = [(match["said"], line) for line in logs.lines(text) for match in [_LOGGED.match(line)] if match]
         begun = [index for index, (words, _line) in enumerate(said) if _BEGINS.match(words)]
         after = [words for words, _line in said[begun[-1] :]] if begun else []
         if not begun or any(map(_ENDED.search, after)):
@@ -218,8 +228,9 @@ def failed_action(evidence: Evidence) -> Iterator[Finding]:
     """Find a custom action that failed, of ours or of others: ParallelCluster ends the node for it."""
     # custom_action_executor.py of aws-parallelcluster-cookbook, 3.13.0.
     where, match = last(
-        _lines(evidence, "bootstrap_error_msg", *_BOOT_LOGS),
-        r"Failed to (?:execute|download|run) (On\w+ script[^\",]*)[^\"]*?return code: (\d+)",
+        _actions(evidence),
+        rf"{logs.BOOT}(?:fetch_and_run - )?Failed to (?:execute|download|run) (On\w+ script[^\",]*)"
+        r"[^\"]*?return code: (\d+)",
     )
     if not match or list(failed_boot(evidence)):
         return
@@ -232,20 +243,22 @@ def failed_action(evidence: Evidence) -> Iterator[Finding]:
 def boot_timeout(evidence: Evidence) -> Iterator[Finding]:
     """Find a boot that ParallelCluster has ended because it took longer than ComputeNodeBootstrapTimeout."""
     # aws-parallelcluster 3.16.1, resources/compute_node/user_data.sh.
-    where, match = last(_lines(evidence, *_BOOT_LOGS), r"^.*Timed-out when bootstrapping instance.*$")
+    where, match = last(evidence.lines(*_BOOT_LOGS), rf"{logs.BOOT}Timed-out when bootstrapping instance")
     if match:
         todo = "a longer DevSettings/Timeouts/ComputeNodeBootstrapTimeout; the lines before tell where the time went"
         what = "ParallelCluster ended a boot that took too long"
-        yield finding("boot-timeout", CAUSE, what, match[0], where, todo, _page(evidence))
+        yield finding("boot-timeout", CAUSE, what, match.string, where, todo, _page(evidence))
 
 
 def failed_recipe(evidence: Evidence) -> Iterator[Finding]:
     """Find a recipe of ParallelCluster that failed."""
-    lines = _lines(evidence, "chef-client", "cloud-init-output", "console")
-    where, match = last(lines, r"^.*(?:\bFATAL: |This AMI was (?:created|not baked)).*$")
+    # cinc's mixlib-log, "[%s] %s: %s"; error_exit() of the user data above.
+    lines = evidence.lines("chef-client", "cloud-init-output", "console")
+    said = r"(?:\[[\dT:+.-]{19,40}\] FATAL: |Bootstrap failed with error: This AMI was (?:created|not baked))"
+    where, match = last(lines, logs.BOOT + said)
     if match:
         todo = "the lines before it name the recipe; compare the AMI's version with the cluster's"
-        yield finding("recipe", CAUSE, "a recipe of ParallelCluster failed", match[0], where, todo, _page(evidence))
+        yield finding("recipe", CAUSE, "a recipe of ParallelCluster failed", match.string, where, todo, _page(evidence))
 
 
 def deferred(evidence: Evidence) -> Iterator[Finding]:
@@ -256,13 +269,6 @@ def deferred(evidence: Evidence) -> Iterator[Finding]:
         said = "; ".join(f"{one.get('name')}: {one.get('why')}" for one in waiting)
         todo = "pcluster-postboot.service goes on; journalctl -u pcluster-postboot tells how far it is"
         yield finding("deferred", NOTE, "components wait for a later run", said, name, todo, _page(evidence))
-
-
-def _lines(evidence: Evidence, *stems: str) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a boot's logs, whatever their age: a boot is as old as its node."""
-    for name, text in evidence.named(*stems):
-        for line in text.splitlines():
-            yield name, line
 
 
 FINDERS = (

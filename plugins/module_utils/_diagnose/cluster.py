@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose import logs, services
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.evidence import (
     CAUSE,
     FAULT,
@@ -24,17 +25,24 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.eviden
     age,
     finding,
     last,
+    written,
 )
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import shown
 
 PROTECTED, BOOT = "protected-mode", "node-does-not-come-up"
 SILENCE = 600.0  # seconds; clustermgtd_timeout of computemgtd, after which compute nodes end themselves
+# ParallelCluster's programs that launch instances. In Slurm's own log users may write whole lines.
+MANAGERS = ("clustermgtd", "slurm_resume")
+_DIES = 60.0  # seconds from a daemon's last line until systemd knows that it has ended
 _MOST_INSTANCES = 3  # the last ones that a name stood for
+_CONFIGURED = re.compile(rf"^{logs.MANAGER}INFO - Nodes are now configured with instances .*", re.MULTILINE)
 _PLACED = re.compile(
     r"\('(?P<name>[\w.-]+)', EC2Instance\(id='(?P<id>i-[0-9a-f]+)'"
     r"(?:, private_ip='[^']*', hostname='(?P<host>[^']*)')?"
 )
-_FAILURES = r"Found the following bootstrap failure nodes: \(x\d+\) (\[.*\])"
+_FAILURES = re.compile(
+    rf"{logs.MANAGER}WARNING - Found the following bootstrap failure nodes: \(x\d{{1,9}}\) (\[.*\])"
+)
 _CAPACITY = (
     *("InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity"),
     *(
@@ -65,7 +73,7 @@ def instances_of(name: str, text: str) -> list[tuple[str, str]]:
     private_ip='10.0.0.5', hostname='ip-10-0-0-5', …))"]".
     """
     found: dict[str, str] = {}
-    for match in _PLACED.finditer(text):
+    for match in _placed(text):
         if name in (match["name"], match["id"]):
             found.pop(match["id"], None)
             found[match["id"]] = match["host"] or ""
@@ -76,7 +84,12 @@ def instances_of(name: str, text: str) -> list[tuple[str, str]]:
 
 def nodes_of(instance: str, text: str) -> list[str]:
     """Return the names of the nodes that an instance was."""
-    return [match["name"] for match in _PLACED.finditer(text) if match["id"] == instance]
+    return [match["name"] for match in _placed(text) if match["id"] == instance]
+
+
+def _placed(text: str) -> Iterator[re.Match[str]]:
+    for line in _CONFIGURED.finditer(text):
+        yield from _PLACED.finditer(line[0])
 
 
 def bootstrap_failures(evidence: Evidence) -> tuple[str, str, Counter[str]]:
@@ -84,7 +97,7 @@ def bootstrap_failures(evidence: Evidence) -> tuple[str, str, Counter[str]]:
     counts: Counter[str] = Counter()
     where = said = ""
     for name, line in evidence.recent("clustermgtd"):
-        match = re.search(_FAILURES, line)
+        match = _FAILURES.match(line)
         if match:
             counts.update(names_of(match[1]))
             where, said = name, line
@@ -96,13 +109,15 @@ def protected_mode(evidence: Evidence) -> Iterator[Finding]:
     name, status = evidence.mapping("fleet-status")
     line = f"status {status.get('status')} since {status.get('lastStatusUpdatedTime')}"
     if not status:
-        name, match = last(evidence.recent("clustermgtd"), r"^.*Current compute fleet status: (\w+)$")
-        status, line = ({"status": match[1]}, match[0]) if match else ({}, "")
+        current = rf"{logs.MANAGER}INFO - Current compute fleet status: (\w+)$"
+        name, match = last(evidence.recent("clustermgtd"), current)
+        status, line = ({"status": match[1]}, match.string) if match else ({}, "")
     if status.get("status") != "PROTECTED":
         return
     where, said, counts = bootstrap_failures(evidence)
     where = where or name
-    _log, match = last(evidence.recent("clustermgtd"), r"Placing bootstrap failure partitions to INACTIVE: (\[.*\])$")
+    placing = rf"{logs.MANAGER}INFO - Placing bootstrap failure partitions to INACTIVE: (\[.*\])$"
+    _log, match = last(evidence.recent("clustermgtd"), placing)
     queues = tuple(f"{queue}-{kind}-" for queue in names_of(match[1]) for kind in ("st", "dy")) if match else ()
     # A node's name begins with its queue; boots of other queues are another matter.
     counts = Counter({node: count for node, count in counts.items() if node.startswith(queues)}) if queues else counts
@@ -134,8 +149,8 @@ def heartbeat(evidence: Evidence) -> Iterator[Finding]:
     beat = calendar.timegm(time.strptime(match[1], "%Y-%m-%d %H:%M:%S")) - east
     silence = evidence.now - beat
     if silence > SILENCE:
-        where, error = last(evidence.recent("clustermgtd"), r"^.*(?: - ERROR - | - CRITICAL - ).*$")
-        said = error[0] if error else f"last heartbeat {text.strip()}"
+        where, error = last(evidence.recent("clustermgtd"), rf"{logs.MANAGER}(?:ERROR|CRITICAL) - ")
+        said = error.string if error else f"last heartbeat {text.strip()}"
         todo = "supervisorctl status clustermgtd on the head node, and its log; nodes end themselves without it"
         yield finding(
             "clustermgtd", CAUSE, f"clustermgtd was silent for {age(silence)}", said, where or name, todo, "logs"
@@ -146,11 +161,11 @@ def launches(evidence: Evidence) -> Iterator[Finding]:
     """Find launches that EC2 has refused, one finding for each of EC2's reasons."""
     found: dict[str, tuple[str, str, set[str]]] = {}
     pattern = re.compile(
-        r"Encountered exception when launching instances for nodes \(x\d+\) (\[.*?\]): .*?An error occurred "
-        r"\(([\w.]+)\)"
+        rf"{logs.MANAGER}ERROR - Encountered exception when launching instances for nodes \(x\d{{1,9}}\) (\[.*?\]): "
+        r".*?An error occurred \(([\w.]+)\)"
     )
     for name, line in evidence.recent("clustermgtd", "slurm_resume"):
-        match = pattern.search(line)
+        match = pattern.match(line)
         if match:
             nodes = found.get(match[2], ("", "", set()))[2] | set(names_of(match[1]))
             found[match[2]] = (name, line, nodes)
@@ -169,7 +184,7 @@ def launches(evidence: Evidence) -> Iterator[Finding]:
 def reasons(evidence: Evidence) -> Iterator[Finding]:
     """Find nodes that Slurm does not use, by the reason that it has for them (sinfo -R)."""
     name, text = evidence.text("sinfo-reasons")
-    for line in text.splitlines():
+    for line in logs.lines(text):
         fields = [field.strip() for field in line.rsplit("|", 4)]
         if len(fields) != 5 or _ORDINARY.search(fields[0]):
             continue
@@ -197,7 +212,7 @@ def _reason(reason: str) -> tuple[str, str, str, str]:
 def daemons(evidence: Evidence) -> Iterator[Finding]:
     """Find programs that ParallelCluster's supervisord does not keep running."""
     name, text = evidence.text("supervisord-status")
-    for line in text.splitlines():
+    for line in logs.lines(text):
         match = re.match(r"(\S+)\s+(FATAL|BACKOFF|EXITED|STOPPED|UNKNOWN)\b", line)
         if match and match[1] in ("clustermgtd", "computemgtd", "clusterstatusmgtd"):
             todo = f"/var/log/parallelcluster/{match[1]} tells why; supervisorctl start {match[1]}"
@@ -205,12 +220,41 @@ def daemons(evidence: Evidence) -> Iterator[Finding]:
 
 
 def controller(evidence: Evidence) -> Iterator[Finding]:
-    """Find what ends or hampers Slurm's daemons, from their own logs."""
-    # SchedMD/slurm 24.11: fatal() prints "fatal: "; src/plugins/auth/munge/auth_munge.c, "Munge decode failed".
-    where, match = last(evidence.recent("slurmctld", "slurmd"), r"^.*(?:\bfatal: |Munge decode failed).*$")
+    """Find what has ended one of Slurm's daemons, by its own log and by systemd's word on it."""
+    # SchedMD/slurm 24.11, src/common/log.c: fatal() ends the program.
+    for daemon in ("slurmctld", "slurmd"):
+        ends = _ends(evidence, daemon)
+        fatal = [one for one in evidence.recent(daemon) if re.match(rf"{logs.SLURM}fatal: ", one[1])]
+        if ends is not None:
+            fatal = [one for one in fatal if any(0 <= end - (written(one[1]) or end) <= _DIES for end in ends)]
+        if fatal:
+            name, line = fatal[-1]
+            todo = "correct what the line says, and start the daemon again"
+            yield finding("slurm-fatal", FAULT, "a daemon of Slurm has ended", line, name, todo, "logs")
+
+
+def _ends(evidence: Evidence, daemon: str) -> list[float] | None:
+    """Return when systemd saw a daemon fail; None where systemd was not asked, or has it for failed now.
+
+    Slurm's own log does not suffice: slurmctld writes line feeds in a partition's name as they are, so what follows one
+    may be any line that the user likes.
+    """
+    name, text = evidence.text("slurm-units")
+    units = [unit for unit in services.states(evidence.text("units")[1]) if unit["Id"] == f"{daemon}.service"]
+    if not name or any(unit.get("ActiveState") == "failed" for unit in units):
+        return None
+    failed = re.compile(rf"\S+ \S+ systemd\[1\]: {daemon}\.service: (?:Main process exited|Failed with result)")
+    return [written(line) or 0.0 for line in logs.lines(text) if failed.match(line)]
+
+
+def authentication(evidence: Evidence) -> Iterator[Finding]:
+    """Find credentials that Slurm's daemons refuse. It is a finding apart, so that it hides no other line."""
+    # src/plugins/auth/munge/auth_munge.c, _decode_cred()
+    where, match = last(evidence.recent("slurmctld", "slurmd"), rf"{logs.SLURM}error: Munge decode failed: ")
     if match:
-        todo = "correct what the line says, and start the daemon again; for munge: the same key and clock on all nodes"
-        yield finding("slurm-fatal", FAULT, "a daemon of Slurm complains", match[0], where, todo, "logs")
+        todo = "the same munge key and clock on all nodes; munge -n | ssh NODE unmunge tells whether they are the same"
+        what = "a daemon of Slurm refuses a credential"
+        yield finding("slurm-munge", FAULT, what, match.string, where, todo, "logs")
 
 
 def self_checks(evidence: Evidence) -> Iterator[Finding]:
@@ -227,4 +271,4 @@ def self_checks(evidence: Evidence) -> Iterator[Finding]:
             yield finding(f"diag-{result.get('check_id')}", level, what, said, name, todo, "logs")
 
 
-FINDERS = (protected_mode, failed_boots, heartbeat, launches, reasons, daemons, controller, self_checks)
+FINDERS = (protected_mode, failed_boots, heartbeat, launches, reasons, daemons, controller, authentication, self_checks)

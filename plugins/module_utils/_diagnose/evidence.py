@@ -13,13 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose import logs
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.text import visible
+
 # How grave a finding is: why something does not work, what does not work, and what is worth knowing.
 CAUSE, FAULT, NOTE = "cause", "fault", "note"
 LEVELS = (CAUSE, FAULT, NOTE)
 _STREAM = re.compile(r"^.*\.i-[0-9a-f]+\.")
 _OURS = re.compile(r"^pcluster-postboot(?:_.*_|-)")
 _LONGEST = 300  # characters of a line of evidence
-_TIME = re.compile(r"^\[?(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)")
+# Of a month and a day that a calendar has, as a log may hold anything.
+_TIME = re.compile(r"\[?((?:19|20)\d\d)-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[T ](\d\d):(\d\d):(\d\d)", re.ASCII)
 
 
 class Finding(NamedTuple):
@@ -33,10 +37,10 @@ class Finding(NamedTuple):
 
 
 def finding(kind: str, level: str, what: str, line: str, file: str, todo: str, page: str) -> Finding:
-    """Return a finding whose texts are one line each."""
-    line = " ".join(line.split())
+    """Return a finding whose texts are one line each, and safe to print."""
+    kind, what, line, file, todo = (visible(" ".join(text.split())) for text in (kind, what, line, file, todo))
     line = line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
-    return Finding(kind, level, " ".join(what.split()), line, file, " ".join(todo.split()), page)
+    return Finding(kind, level, what, line, file, todo, page)
 
 
 @dataclass(frozen=True)
@@ -78,30 +82,55 @@ class Evidence:
             found = {}
         return name, found if isinstance(found, dict) else {}
 
+    def lines(self, *stems: str) -> Iterator[tuple[str, str]]:
+        """Yield the lines of logs, whatever their age, with the logs' names."""
+        for name, text in self.named(*stems):
+            for line in logs.lines(text):
+                yield name, line
+
     def recent(self, *stems: str) -> Iterator[tuple[str, str]]:
         """Yield the lines of logs that are no older than `hours`, with the logs' names.
 
         A line without a time is as old as the one before it.
         """
         oldest = self.now - self.hours * 3600
-        for name, text in self.named(*stems):
-            fresh = True
-            for line in text.splitlines():
-                match = _TIME.match(line)
-                if match:
-                    fresh = calendar.timegm(tuple(int(part) for part in match.groups())) >= oldest
-                if fresh:
-                    yield name, line
+        log, fresh = "", True
+        for name, line in self.lines(*stems):
+            at = written(line)
+            if at is not None:
+                fresh = at >= oldest
+            elif name != log:
+                fresh = True
+            log = name
+            if fresh:
+                yield name, line
+
+    def kernel(self) -> Iterator[tuple[str, str, logs.Line]]:
+        """Yield what the kernel says that is no older than `hours`: the log's name, the line, and its message.
+
+        Where the kernel's own log was not gathered, syslog has to do, in which users write what they like.
+        """
+        for stem in ("kernel", "console") if any(self.named("kernel")) else ("console", "syslog", "messages"):
+            for name, line in self.recent(stem):
+                found = logs.kernel(stem, line)
+                if found:
+                    yield name, line, found
 
 
 def last(lines: Iterable[tuple[str, str]], pattern: str) -> tuple[str, re.Match[str] | None]:
-    """Return the last line that matches, and its log."""
+    """Return the last line that matches from its beginning, and its log."""
     wanted, found, where = re.compile(pattern), None, ""
     for name, line in lines:
-        match = wanted.search(line)
+        match = wanted.match(line)
         if match:
             found, where = match, name
     return where, found
+
+
+def written(line: str) -> float | None:
+    """Return the time that a line begins with, as if it were UTC; none where it begins with something else."""
+    match = _TIME.match(line)
+    return float(calendar.timegm(tuple(int(part) for part in match.groups()))) if match else None
 
 
 def age(seconds: float) -> str:

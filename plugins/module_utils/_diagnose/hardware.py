@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose import logs
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.evidence import (
     CAUSE,
     FAULT,
@@ -17,22 +18,18 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.eviden
 )
 
 PAGE = "lost-gpu"
-# The logs that have the kernel's messages.
-KERNEL = ("kernel", "syslog", "messages", "console")
 # A fault of the machine, and not of a program: as the alert GpuXidCritical, which has NVIDIA's catalogue as its source.
 XID_CRITICAL = frozenset(
     (46, 48, 54, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 149, 150, 151, 155, 156, 158, 168)
 )
 # A program's own, and what the driver does after another one.
 XID_ORDINARY = frozenset((13, 31, 43, 45))
-# As the driver writes them: "NVRM: Xid (PCI:0000:53:00): 79, pid=1234, name=python, GPU has fallen off the bus.", after
-# what the log itself begins a line with. Elsewhere in a line are words of users, such as names of files.
-_XID = re.compile(
-    r"(?:(?:\w{3} [ \d]\d )?\S+ \S+ kernel: )?(?:\[ *\d+\.\d+\]\S* )?"
-    r"NVRM: Xid \((?P<device>[^)]+)\): (?P<number>\d+),"
-)
+# As the driver writes them: "NVRM: Xid (PCI:0000:53:00): 79, pid=1234, name=python, GPU has fallen off the bus."
+# Elsewhere in a message are words of users, such as names of files.
+_XID = re.compile(r"NVRM: Xid \((?P<device>[^)]{1,40})\): (?P<number>\d{1,6}),")
 # What nvidia-smi says of a GPU that does not answer.
 _LOST = re.compile(r"Unable to determine the device handle|GPU is lost|GPU has fallen off the bus|Unknown Error|ERR!")
+_PROCESSES = "| Processes:"  # the head of its table of processes, whose names users choose
 _REPLACE = "drain the node (scontrol update nodename=… state=drain reason=…), so that ParallelCluster replaces it"
 
 
@@ -42,7 +39,7 @@ def lost_gpu(evidence: Evidence) -> Iterator[Finding]:
     seen = len(re.findall(r"^GPU \d+:", text, re.MULTILINE))
     expected, source = _expected(evidence)
     if name and seen < expected:
-        told = next((line for line in text.splitlines() if line.strip() and not line.startswith("GPU ")), "")
+        told = next((line for line in logs.lines(text) if line.strip() and not line.startswith("GPU ")), "")
         said = told or f"nvidia-smi -L lists {seen} GPUs"
         what = f"{expected - seen} of {expected} GPUs ({source}) are lost"
         yield finding("lost-gpu", CAUSE, what, said, name, _REPLACE, PAGE)
@@ -52,7 +49,7 @@ def _expected(evidence: Evidence) -> tuple[int, str]:
     """Return how many GPUs the node should have, by whoever knows of most, and who that is."""
     known = {"as PCI has them": int((evidence.facts.get("gpus") or {}).get("count") or 0)}
     for _name, text in evidence.named("scontrol-node"):
-        match = re.search(r"\bGres=(?:[^ ]*,)?gpu:(?:[^:(,\s]+:)?(\d+)", text)
+        match = re.search(r"^ *Gres=(?:[^ \n]*,)?gpu:(?:[^:(,\s]+:)?(\d+)", text, re.MULTILINE)
         if match:
             known["as Slurm has them configured"] = int(match[1])
     source = max(known, key=lambda key: known[key])
@@ -63,7 +60,7 @@ def complaint(evidence: Evidence) -> Iterator[Finding]:
     """Find a GPU that does not answer nvidia-smi, and a driver that is not there."""
     gpus = (evidence.facts.get("gpus") or {}).get("count")
     for name, text in evidence.named("nvidia-smi-list", "nvidia-smi"):
-        for line in text.splitlines():
+        for line in logs.lines(text.split(_PROCESSES, 1)[0]):
             if "couldn't communicate with the NVIDIA driver" in line and gpus:
                 todo = "modprobe nvidia, and dkms status; a newer kernel than that of the driver is the usual cause"
                 yield finding("no-driver", CAUSE, "the NVIDIA driver does not answer", line, name, todo, PAGE)
@@ -76,8 +73,8 @@ def complaint(evidence: Evidence) -> Iterator[Finding]:
 def hung_gpu(evidence: Evidence) -> Iterator[Finding]:
     """Find an nvidia-smi that does not end, as when the driver waits for a GPU that is gone."""
     for name, text in evidence.named("nvidia-smi-list", "nvidia-smi", "nvidia-smi-query", "dcgm"):
-        line = text.splitlines()[-1] if text else ""
-        if "did not end within" in line:
+        line = logs.last(text)
+        if re.match(r"'[^']+' did not end within [\d.]+ s", line):
             yield finding("gpu-hangs", CAUSE, "the NVIDIA driver hangs", line, name, f"{_REPLACE}, or reboot it", PAGE)
             return
 
@@ -85,18 +82,24 @@ def hung_gpu(evidence: Evidence) -> Iterator[Finding]:
 def xids(evidence: Evidence) -> Iterator[Finding]:
     """Find the XIDs of the kernel's log, one finding for each number."""
     found: dict[int, tuple[str, str, set[str]]] = {}
-    for name, line in evidence.recent(*KERNEL):
-        match = _XID.match(line)
+    unsure: dict[int, tuple[str, str, set[str]]] = {}
+    for name, line, said in evidence.kernel():
+        match = _XID.match(said.message)
         if match:
-            number = int(match["number"])
-            devices = found.get(number, ("", "", set()))[2] | {match["device"]}
-            found[number] = (name, line, devices)
-    for number, (name, line, devices) in found.items():
+            known, number = found if said.sure else unsure, int(match["number"])
+            devices = known.get(number, ("", "", set()))[2] | {match["device"]}
+            known[number] = (name, line, devices)
+    for number, (name, line, devices) in {**unsure, **found}.items():
         critical, ordinary = number in XID_CRITICAL, number in XID_ORDINARY
         level = CAUSE if critical else NOTE if ordinary else FAULT
         todo = _REPLACE if critical else "a program's own fault: see the job" if ordinary else "watch whether it recurs"
         what = f"XID {number} on {', '.join(sorted(devices))}"
-        yield finding(f"xid-{number}", level, what, line, name, todo, PAGE)
+        yield finding(f"xid-{number}", *of_kernel(level, what, number in found), line, name, todo, PAGE)
+
+
+def of_kernel(level: str, what: str, sure: bool) -> tuple[str, str]:
+    """Return how grave a message of the kernel is and what it means, if a user may have written it to syslog."""
+    return (level, what) if sure else (NOTE, f"{what}, if syslog is right, in which every user can write")
 
 
 def efa(evidence: Evidence) -> Iterator[Finding]:
@@ -117,7 +120,7 @@ def efa(evidence: Evidence) -> Iterator[Finding]:
         )
     name, text = evidence.text("efa")
     if known.get("count") and name and "provider: efa" not in text:
-        said = text.splitlines()[-1] if text else "fi_info lists no domain"
+        said = logs.last(text) or "fi_info lists no domain"
         todo = "/opt/amazon/efa/bin/fi_info -p efa on the node; role efa's README"
         yield finding("libfabric", CAUSE, "libfabric finds no EFA device", said, name, todo, "slow-job")
 

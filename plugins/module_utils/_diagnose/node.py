@@ -26,7 +26,8 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._node import sto
 OPT = "/opt/pcluster-postboot"
 ROOT = os.environ.get("PCLUSTER_POSTBOOT_ROOT", "")  # for tests that have no node
 # The head node's logs that tell of nodes which are gone.
-ABOUT = ("clustermgtd", "slurmctld", "slurm_resume", "compute_console_output", "clustermgtd.events")
+CONSOLE = "compute_console_output"
+ABOUT = ("clustermgtd", "slurmctld", "slurm_resume", CONSOLE, "clustermgtd.events")
 _MOST_ABOUT = 2000  # lines of one log about one node
 
 
@@ -140,15 +141,16 @@ def _about(collector: collect.Collector, names: Sequence[str], reports: str) -> 
     logs = {path: text for path, text in collector.texts.items() if _stem(path) in ABOUT}
     for name in names:
         words = {name}
-        for text in logs.values():
+        for text in [text for path, text in logs.items() if _stem(path) in cluster.MANAGERS]:
             words |= {instance for instance, _host in cluster.instances_of(name, text)}
             words |= set(cluster.nodes_of(name, text))
         pattern = re.compile("|".join(rf"{re.escape(word)}(?![\w-])" for word in sorted(words)))
         for path, text in logs.items():
-            # A console's output is one line, whose parts end with a carriage return.
             lines = [line for line in text.split("\n") if pattern.search(line)][-_MOST_ABOUT:]
             if lines:
-                told = "\n".join(lines).replace("\r", "\n") + "\n"
+                told = "\n".join(lines) + "\n"
+                # A console's output is one line, whose parts end with a carriage return. Elsewhere users write those.
+                told = told.replace("\r", "\n") if _stem(path) == CONSOLE else told
                 collector.add(f"gone/{name}/{os.path.basename(path)}", f"{path} about {name}", told)
         for node in sorted(words) if reports else ():
             collector.files([sources.Files((os.path.join(reports, glob.escape(node) + ".json"),))], "")

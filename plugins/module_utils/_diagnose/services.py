@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose import logs
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.evidence import (
     CAUSE,
     FAULT,
@@ -25,7 +26,7 @@ _ENDS = "pcluster-postboot.service"
 def states(text: str) -> Iterator[dict[str, str]]:
     """Yield the properties of each unit, as `systemctl show` prints them."""
     for block in text.split("\n\n"):
-        unit = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        unit = dict(line.split("=", 1) for line in logs.lines(block) if "=" in line)
         if unit.get("Id"):
             yield unit
 
@@ -45,7 +46,7 @@ def dead(evidence: Evidence) -> Iterator[Finding]:
         said = f"{service}: {unit['ActiveState']} ({unit.get('SubState')}), result {unit.get('Result')}, "
         said += f"{unit.get('UnitFileState')}, since {unit.get('StateChangeTimestamp') or 'its boot'}"
         journal, lines = evidence.text(f"journal-{service}")
-        words = [line for line in lines.splitlines() if line.strip() and not line.startswith("--")]
+        words = [line for line in logs.lines(lines) if line.strip() and not line.startswith("--")]
         if failed and words:
             said += f"; {words[-1]}"
         ours = service.partition(".")[0] in evidence.units
@@ -60,7 +61,7 @@ def others(evidence: Evidence) -> Iterator[Finding]:
     """Tell of units that have failed and are none of ours."""
     name, text = evidence.text("failed-units")
     known = {unit["Id"] for _name, shown in [evidence.text("units")] for unit in states(shown)}
-    for line in text.splitlines():
+    for line in logs.lines(text):
         unit = line.split()[0] if line.split() else ""
         if "." in unit and unit not in known and " failed " in f" {line} ":
             todo = f"journalctl -u {unit} on the node"

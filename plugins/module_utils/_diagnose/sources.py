@@ -40,6 +40,7 @@ class Output(NamedTuple):
 
 
 _SLURM = "/opt/slurm/bin/"
+_DAEMONS = ("UNIT=slurmctld.service", "UNIT=slurmd.service")
 _PCLUSTER = "/etc/parallelcluster/"
 # The columns of the reasons for which nodes are down, in this order.
 REASONS = "%500E|%u|%H|%T|%N"
@@ -132,7 +133,10 @@ OUTPUTS = (
     Output("sdiag", (_SLURM + "sdiag",), HEAD, shared=True),
     Output("scontrol-config", (_SLURM + "scontrol", "show", "config"), HEAD, shared=True),
     Output("supervisord-status", ("supervisorctl", "status")),
-    Output("kernel", ("journalctl", "-k", "-b", "--no-pager", "-o", "short-iso", "-n", "20000")),
+    # What the kernel itself has said, of earlier boots too: in syslog users may call themselves the kernel.
+    Output("kernel", ("journalctl", "_TRANSPORT=kernel", "--no-pager", "-o", "short-iso", "-n", "20000")),
+    # What systemd itself says of Slurm's daemons: in their own logs users may write whole lines.
+    Output("slurm-units", ("journalctl", "_PID=1", *_DAEMONS, "--no-pager", "-o", "short-iso", "-n", "200")),
     Output("failed-units", ("systemctl", "list-units", "--failed", "--plain", "--no-legend", "--no-pager")),
     Output("nvidia-smi-list", ("nvidia-smi", "-L")),
     Output("nvidia-smi", ("nvidia-smi",)),

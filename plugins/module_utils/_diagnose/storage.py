@@ -14,12 +14,13 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.eviden
     Finding,
     finding,
 )
-from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.hardware import KERNEL
+from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.hardware import of_kernel
 
 HANGS, FULL = "hanging-job", "full-fsx"
 ROOMS = "mounts.json"  # where the answers of the file systems stand
 _TIGHT = 0.95
-# The kernel's words: its log, what of it is wrong, its gravity, what to do, and the page.
+# The kernel's words, with which a message begins: what of it is wrong, its gravity, what to do, and the page. Each has
+# more than 15 letters of the kernel's own, because "%s[%d]: segfault at" begins with a name that a user has chosen.
 _WORDS = (
     # linux, net/sunrpc/clnt.c, call_timeout()
     (
@@ -32,7 +33,8 @@ _WORDS = (
     ),
     # lustre 2.15, lustre/ptlrpc/import.c, ptlrpc_connect_interpret() and ptlrpc_import_recovery_state_machine()
     (
-        r"This client was evicted by|Connection (?:to|restored to) \S+ .*was lost",
+        r"Lustre(?:Error)?: (?:[\da-f]+-[\da-f]+: )?\S+: "
+        r"(?:This client was evicted by|Connection (?:to|restored to) \S+ .*was lost)",
         "lustre",
         "the Lustre client lost its connection",
         FAULT,
@@ -41,7 +43,7 @@ _WORDS = (
     ),
     # linux, kernel/hung_task.c, check_hung_task()
     (
-        r"task \S+ blocked for more than \d+ seconds",
+        r"INFO: task .{1,40}:\d+ blocked for more than \d+ seconds",
         "hung-task",
         "processes wait for a device that does not answer",
         FAULT,
@@ -57,9 +59,12 @@ _WORDS = (
         "the line names the process; give the job more memory (--mem), or fewer workers",
         "hanging-job",
     ),
-    # linux, fs/ext4/super.c, __ext4_error(); block/blk-core.c, print_req_error()
+    # linux, fs/ext4/super.c, __ext4_error(); block/blk-core.c, print_req_error(), blk_update_request() before 5.16;
+    # fs/xfs/xfs_fsops.c, xfs_do_force_shutdown(), and what fs/xfs has of corruption
     (
-        r"EXT4-fs error|XFS \(\S+\): .*(?:[Cc]orruption|shutting down)|I/O error, dev ",
+        r"EXT4-fs error \(device |(?:blk_update_request: |print_req_error: )?I/O error, dev \S+, sector |"
+        r"XFS \(\S+\): (?:Corrupt|Metadata |Log I/O |Internal error |Filesystem has been shut down|log I/O error|"
+        r"metadata I/O error|Please un?mount the filesystem|xfs_do_force_shutdown)",
         "disk",
         "a disk of the node fails",
         CAUSE,
@@ -110,15 +115,15 @@ def full(evidence: Evidence) -> Iterator[Finding]:
 
 def kernel(evidence: Evidence) -> Iterator[Finding]:
     """Find what the kernel says of file systems, memory and disks, the last line of each."""
-    found = {}
-    for name, line in evidence.recent(*KERNEL):
+    found: dict[str, tuple[str, str, bool]] = {}
+    for name, line, said in evidence.kernel():
         for pattern, kind, *_rest in _WORDS:
-            if re.search(pattern, line):
-                found[kind] = (name, line)
+            if re.match(pattern, said.message) and (said.sure or not found.get(kind, ("", "", False))[2]):
+                found[kind] = (name, line, said.sure)
     for _pattern, kind, what, level, todo, page in _WORDS:
         if kind in found:
-            name, line = found[kind]
-            yield finding(f"kernel-{kind}", level, what, line, name, todo, page)
+            name, line, sure = found[kind]
+            yield finding(f"kernel-{kind}", *of_kernel(level, what, sure), line, name, todo, page)
 
 
 FINDERS = (hung, missing, full, kernel)

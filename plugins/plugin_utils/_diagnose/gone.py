@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose import boot, hardware, judge, storage
+from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose import boot, hardware, judge, logs, storage
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.evidence import (
     CAUSE,
     FAULT,
@@ -33,6 +33,7 @@ PAGE = "node-does-not-come-up"
 _MOST_PAGES = 200  # of one question; a page has 50 streams
 # A gone node's own words, and nothing of other nodes.
 _FINDERS = (*boot.FINDERS, *hardware.FINDERS, *storage.FINDERS)
+_COMPLAINT = re.compile(rf"{logs.MANAGER}(?:(?:WARNING|ERROR) - |INFO - Placing bootstrap failure )")
 _NAME = re.compile(r"[a-z][a-z0-9-]*-(?:st|dy)-[a-z0-9-]+-\d+|i-[0-9a-f]{8,17}")
 
 
@@ -197,7 +198,7 @@ def judged(node: Node, limits: Limits) -> list[Finding]:
 def _ended(evidence: Evidence) -> Iterator[Finding]:
     """Tell why EC2 says that an instance has ended."""
     for name, text in evidence.named("ec2"):
-        told = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+        told = dict(line.split(": ", 1) for line in logs.lines(text) if ": " in line)
         reason = told.get("reason", "")
         if "Spot" in reason:
             todo = "capacity that is reserved, or on demand; checkpoints for what runs on spot"
@@ -214,7 +215,7 @@ def _ended(evidence: Evidence) -> Iterator[Finding]:
 def _about(evidence: Evidence) -> Iterator[Finding]:
     """Tell what clustermgtd said last of the node; the head node's log has the lines about it alone."""
     for name, text in evidence.named("clustermgtd"):
-        lines = [line for line in text.splitlines() if re.search(r" - (?:WARNING|ERROR) - |bootstrap failure", line)]
+        lines = [line for line in logs.lines(text) if _COMPLAINT.match(line)]
         if lines and name.startswith("head/"):
             todo = "the boot's own logs say why: cloud-init-output, bootstrap_error_msg, console"
             what = "clustermgtd gave the node up"

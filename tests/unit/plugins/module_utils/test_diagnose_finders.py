@@ -407,10 +407,15 @@ KERNEL = {
     "kernel: INFO: task python:1234 blocked for more than 122 seconds.": "kernel-hung-task",
     "kernel: Out of memory: Killed process 1234 (python) total-vm:1kB": "kernel-oom",
     "kernel: EXT4-fs error (device nvme0n1p1): ext4_find_entry:1455": "kernel-disk",
+    "kernel: I/O error, dev nvme1n1, sector 1234 op 0x0:(READ) flags 0x80700 phys_seg 1 prio class 2": "kernel-disk",
+    "kernel: XFS (nvme1n1): Corruption of in-memory data (0x8) detected at x.": "kernel-disk",
+    "kernel: Lustre: abc-OST0000-osc-ffff: Connection to abc-OST0000 (at 10.0.0.9@tcp) was lost; in progress": (
+        "kernel-lustre"
+    ),
 }
 
 
-@pytest.mark.parametrize(("line", "kind"), KERNEL.items(), ids=KERNEL.values())
+@pytest.mark.parametrize(("line", "kind"), KERNEL.items(), ids=KERNEL)
 def test_words_of_the_kernel_are_named(line: str, kind: str) -> None:
     text = f"2026-11-23T11:00:00+0000 ip-10-0-0-5 {line}\n"
     assert set(found({"commands/kernel.txt": text})) == {kind}
