@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ansible import constants as C
 from ansible.plugins.callback import CallbackBase
 
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import forks, patience, report, terminal
@@ -36,7 +35,7 @@ class CallbackModule(CallbackBase):
         super().__init__()
         self._play: Any = None
         self._shown = False
-        self._patience = patience.Patience(self._display.display)
+        self._patience = patience.Patience(terminal.say)
         # Nobody watches a node that runs by itself.
         self._watched = not terminal.quiet() and "PCLUSTER_POSTBOOT_PROGRESS" not in os.environ
         report.printed_last = True  # tasks run in forks of this process
@@ -61,10 +60,10 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_stats(self, stats: Any) -> None:
         """Print the table."""
         self._patience.begin("")
-        if not self._shown or str(C.DEFAULT_STDOUT_CALLBACK).endswith("json"):
+        if not self._shown:
             return
         self._shown = False
         known = self._play.get_variable_manager().get_vars(play=self._play)["hostvars"]
         tables = (known[host].get("__postboot_table") or {} for host in stats.processed)
         lines = next((table["lines"] for table in tables if table.get("lines")), [])
-        self._display.display("\n".join(lines))
+        terminal.say(*lines)

@@ -8,15 +8,13 @@ from typing import Any
 
 from ansible.module_utils.common.validation import check_type_path
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._bundle import archive
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish import custom_actions, inventory
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish import variables as publish_variables
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import terminal
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.roles import read_roles
-
-display = Display()
 
 
 class ActionModule(ActionBase):
@@ -39,6 +37,6 @@ class ActionModule(ActionBase):
         if errors:
             return {**result, "failed": True, "msg": "\n".join(errors)}
         for line in (*own.warnings, *warnings):
-            display.warning(line)
+            terminal.warn(line)
         args = {**given, "node_inventory": own.text, "node_groups": list(own.groups)}
         return {**result, **self._execute_module(module_args=args, task_vars=variables)}

@@ -13,13 +13,12 @@ from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.template import trust_as_template
-from ansible.utils.display import Display
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import terminal
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import variables as site_variables
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.roles import read_roles
 
-display = Display()
 # Read when this file is imported, which happens before Ansible forks: once a run, and not once for each host.
 _ROLES_READ = read_roles()
 
@@ -45,7 +44,7 @@ class ActionModule(ActionBase):
             checker = self._checker(read_roles(args["roles"]), variables)
             checker.check_values()
             for line in checker.warnings:
-                display.warning(line)
+                terminal.warn(line)
             why = "\n".join(checker.errors)
             return {**result, "changed": False, **({"failed": True, "msg": why} if why else {})}
         facts = variables.get("ansible_facts") or {}
@@ -74,7 +73,7 @@ class ActionModule(ActionBase):
         plans = checker.run(chosen, node, lambda value: bool(boolean(value, strict=False)))
         wrong = [f"{name} fails: {line}" for name, plan in plans.items() if plan.run for line in plan.errors]
         for line in [*checker.warnings, *wrong]:
-            display.warning(line)
+            terminal.warn(line)
         if checker.errors:
             return {**result, "failed": True, "msg": "\n".join(checker.errors)}
         record["phase"] = checker.phase

@@ -6,17 +6,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.utils.display import Display
-
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import cloudformation
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.session import (
     Credentials,
     client_maker,
     regions_of,
 )
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import terminal
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.on_controller import OnController
 
-display = Display()
 SPEC: dict[str, Any] = {
     "name": {"type": "str", "required": True},
     "template": {"type": "path", "required": True},
@@ -55,7 +53,7 @@ class ActionModule(OnController):
             timeout=args["timeout"],
         )
         client = client_maker(credentials, region)("cloudformation", region)
-        stack = cloudformation.Stack(client, wanted, display.display, args["poll"])
+        stack = cloudformation.Stack(client, wanted, terminal.say, args["poll"])
         outcome = stack.deploy(bool(self._task.check_mode))
         lines = "".join(f"+ {line}\n" for line in outcome.changes)
         return {

@@ -6,13 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.utils.display import Display
-
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish import custom_actions as actions
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import terminal
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.on_controller import OnController
-
-display = Display()
 
 
 class ActionModule(OnController):
@@ -44,6 +40,6 @@ class ActionModule(OnController):
         if refusals:
             return {"failed": True, "msg": "\n".join(refusals)}
         text = actions.render(release, wanted, config) if release.name else ""
-        if text and not terminal.quiet():
-            display.display(f"\n{text}")
+        if text:
+            terminal.say("", text)
         return {"text": text}

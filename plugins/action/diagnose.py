@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible import constants as C
-from ansible.utils.display import Display
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose import cluster as found_cluster
-from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.evidence import Finding, finding
+from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.evidence import finding
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.redact import Redactor
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.text import visible
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import session
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import some
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._diagnose import archive, fleet, gone, page
@@ -29,7 +29,6 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.roles impo
 ENDING = ".tar.gz"
 _MOST_SILENT = 20  # nodes that do not answer, about which AWS is asked
 _SHOWN = 12  # findings that are printed
-display = Display()
 
 
 class ActionModule(OnController):
@@ -73,8 +72,7 @@ class ActionModule(OnController):
         size = archive.write(path, os.path.basename(path).removesuffix(ENDING), nodes, pages, redactor)
         listed = [group.finding._asdict() | {"nodes": [n.slurm for n in group.nodes]} for group in page.groups(nodes)]
         lines = _said(listed, path, size)
-        if not terminal.quiet():
-            display.display("\n" + "\n".join(lines))
+        terminal.say("", *lines)
         return {"changed": True, "msg": lines[-1], "archive": path, "bytes": size, "findings": listed, "summary": text}
 
 
@@ -185,7 +183,7 @@ def _node(host: str, variables: Any, staging: str, check: bool) -> Node:
         return node
     if not os.path.isfile(file):
         fleet.silent(node, failed or "no file came", "what the node has gathered could not be fetched")
-        node.findings += [Finding(**one) for one in result["findings"]]
+        node.findings += [finding(**one) for one in result["findings"]]
         return node
     node.file = file
     archive.read(node)
@@ -199,8 +197,8 @@ def _foretell(nodes: Sequence[Node], hostvars: Mapping[str, Any], args: Mapping[
         silent = node.findings[0].line if node.state == SILENT else ""
         lines.append(f"{node.slurm}: {f'does not answer: {silent}' if silent else f'{len(parts)} files and programs'}")
     lines += [f"{name}: the logs of its cluster's head node, CloudWatch, its console" for name in args["gone"]]
-    if not terminal.quiet():
-        display.display("\n".join(lines))
+    lines = [visible(line) for line in lines]
+    terminal.say(*lines)
     return {"changed": True, "msg": lines[0], "lines": lines}
 
 
@@ -250,4 +248,4 @@ def _said(findings: Sequence[Mapping[str, Any]], path: str, size: int) -> list[s
     if len(findings) > _SHOWN:
         lines.append(f"and {len(findings) - _SHOWN} more in the archive")
     nothing = "" if findings else "nothing stands out; "
-    return [*lines, f"{nothing}{path} ({size / 1e6:.1f} MB): open index.html or summary.txt in it"]
+    return [*map(visible, lines), f"{nothing}{path} ({size / 1e6:.1f} MB): open index.html or summary.txt in it"]

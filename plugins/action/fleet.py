@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from ansible.utils.display import Display
-
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.text import visible_lines
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.hyperpod import PLATFORM as HYPERPOD
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import MONITORING
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import (
@@ -46,7 +45,6 @@ _YES = {True: "yes", False: "no"}  # what YAML makes of them
 _NEEDED = ("pcluster_instance_id", "pcluster_region", "pcluster_cluster", "pcluster_node_type")
 _KIND = ("pcluster_queue", "pcluster_instance_type")
 _TARGET = "pcluster_ssm_target"
-display = Display()
 
 
 class Interrupted(BaseException):
@@ -120,7 +118,7 @@ class ActionModule(OnController):
     def _foretell(self, nodes: list[Node], request: fleet_rollout.Request, command: Carrier) -> dict[str, Any]:
         silent = command.silent(nodes)
         lines = fleet_rollout.foretell(nodes, silent, request)
-        _say(*lines)
+        terminal.say(*lines)
         bad = {"failed": True} if silent else {}
         return {"changed": len(silent) < len(nodes), "msg": lines[-1] if silent else lines[0], "lines": lines, **bad}
 
@@ -130,14 +128,14 @@ class ActionModule(OnController):
             files.note(rollout.left)
         except OSError as error:
             raise Problem(f"fleet_report: {files.limit} cannot be written: {error}") from error
-        _say(f"what becomes of each node: {files.report}; nodes that do not run the bundle: {files.limit}")
+        terminal.say(f"what becomes of each node: {files.report}; nodes that do not run the bundle: {files.limit}")
         with stop.listening():
             try:
                 self._until_done(rollout, files, stop, begun)
             except Interrupted as interrupted:
                 self._end(rollout, files, screen, interrupted.number, time.monotonic() - begun)
         lines = rollout.table(terminal.width(), time.monotonic() - begun)
-        _say("", *lines)
+        terminal.say("", *lines)
         self._keep(rollout, files, lines[-1])
         reports = [outcome.report for outcome in rollout.outcomes.values()]
         result: dict[str, Any] = {"changed": any(report["changed"] for report in reports), "msg": lines[-1]}
@@ -158,21 +156,21 @@ class ActionModule(OnController):
             rollout.move()
             stop.look()
             self._note(rollout, files)
-            _say(*rollout.news(), *rollout.notes[notes:])
+            terminal.say(*rollout.news(), *rollout.notes[notes:])
             notes = len(rollout.notes)
             if rollout.done:
                 return
             now = time.monotonic()
             if now - told >= min(SELDOM, max(OFTEN, (told - begun) / 2)):
                 told = now
-                _say(f"fleet, {duration(now - begun)}: {rollout.state()}")
+                terminal.say(f"fleet, {duration(now - begun)}: {rollout.state()}")
             time.sleep(min(LONGEST, max(SHORTEST, (rollout.seconds or now - begun) / 10)))
 
     def _note(self, rollout: fleet_rollout.Rollout, files: fleet_files.Files) -> None:
         try:
             files.note(rollout.left)
         except OSError as error:
-            display.vvv(f"{files.limit}: {error}")  # it could be written before anything was sent
+            terminal.whisper(f"{files.limit}: {error}")  # it could be written before anything was sent
 
     def _keep(self, rollout: fleet_rollout.Rollout, files: fleet_files.Files, how: str) -> None:
         request = rollout.request
@@ -181,7 +179,7 @@ class ActionModule(OnController):
         try:
             files.write(found)
         except OSError as error:
-            _say(f"{files.report} cannot be written: {error}")
+            terminal.say(f"{files.report} cannot be written: {error}")
 
     def _end(
         self, rollout: fleet_rollout.Rollout, files: fleet_files.Files, screen: int | None, number: int, seconds: float
@@ -194,18 +192,13 @@ class ActionModule(OnController):
         lines.append(f"{files.report} has the id of each node's command; go on with --limit @{files.limit}")
         if screen is not None and not terminal.quiet():
             try:
-                os.write(screen, ("\n" + "\n".join(lines) + "\n").encode())
+                os.write(screen, (visible_lines("\n".join(["", *lines])) + "\n").encode())
             except OSError:
                 pass  # the terminal is closed
         if number:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         os._exit(1)  # nobody is there to take a result
-
-
-def _say(*lines: str) -> None:
-    if lines and not terminal.quiet():
-        display.display("\n".join(lines))
 
 
 def _request(args: Mapping[str, Any]) -> fleet_rollout.Request:

@@ -8,14 +8,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ansible.utils.display import Display
-
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish import custom_actions, hyperpod
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import terminal
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.on_controller import OnController
-
-display = Display()
 
 
 class ActionModule(OnController):
@@ -62,6 +58,6 @@ class ActionModule(OnController):
                     os.makedirs(folder, exist_ok=True)
                     files.write(path, text)
         told = hyperpod.render(release, made, groups)
-        if args["print"] and not terminal.quiet():
-            display.display(f"\n{told}")
+        if args["print"]:
+            terminal.say("", told)
         return {"changed": changed, "name": made.name, "directory": folder, "files": made.hashes, "text": told}

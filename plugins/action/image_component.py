@@ -7,15 +7,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ansible.utils.display import Display
-
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish import custom_actions, image
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import terminal
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.on_controller import OnController
-
-display = Display()
 
 
 class ActionModule(OnController):
@@ -47,6 +43,5 @@ class ActionModule(OnController):
         if there != document and not self._task.check_mode:
             files.write(dest, document)
         text = image.render(component, dest, args["policy"])
-        if not terminal.quiet():
-            display.display(f"\n{text}")
+        terminal.say("", text)
         return {"changed": there != document, "text": text, "diff": files.diff(dest, there or "", document)}

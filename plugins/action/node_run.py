@@ -12,6 +12,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.text import visible
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import report as site_report
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import turns
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.in_process import InProcess
@@ -89,7 +90,7 @@ class ActionModule(InProcess):
                 time.sleep(_PAUSE)
                 answer = self._call(args, variables)
         except AnsibleConnectionFailure as error:
-            return {"failed": True, "msg": f"the connection was lost at the end: {error}"}
+            return {"failed": True, "msg": visible(f"the connection was lost at the end: {error}")}
         return answer
 
 

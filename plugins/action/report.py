@@ -12,16 +12,15 @@ from typing import Any
 
 from ansible import constants as C
 from ansible import context
-from ansible.utils.display import Display
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.text import visible
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import next_steps, terminal, turns
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import report as site_report
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.on_controller import OnController
 
 _STATES = ("begun", "started", "failed", "stopped", "shown", "judged")
 PROGRESS = "PCLUSTER_POSTBOOT_PROGRESS"  # where a run notes what it has done so far
-display = Display()
 
 
 class ActionModule(OnController):
@@ -38,7 +37,7 @@ class ActionModule(OnController):
     def _begun(self, told: site_report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
         warning = turns.too_many(variables)
         if warning:
-            display.warning(warning)
+            terminal.warn(warning)
         return {"msg": warning or "there are forks enough"}
 
     def _started(self, told: site_report.Told, component: str, variables: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,10 +93,10 @@ class ActionModule(OnController):
         if self._is_whole_run(variables):
             raw = {report["host"]: _raw(hostvars, report["host"]) for report in reports}
             lines += next_steps.steps(reports, raw, _sources())
-        lines = [site_report.visible(line) for line in lines]
-        if not site_report.printed_last and not terminal.quiet():
-            display.display("\n" + "\n".join(lines))
-        return {"msg": site_report.visible(summary), "lines": lines}
+        lines = [visible(line) for line in lines]
+        if not site_report.printed_last:
+            terminal.say("", *lines)
+        return {"msg": visible(summary), "lines": lines}
 
     def _is_whole_run(self, variables: Mapping[str, Any]) -> bool:
         """Say whether a person has run all components, and not a node by itself, which keeps its progress."""

@@ -11,8 +11,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ansible.utils.display import Display
-
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.hyperpod import PLATFORM as HYPERPOD
@@ -25,7 +23,6 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.roles impo
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._status import watch, words
 
 _NEEDED = ("pcluster_instance_id", "pcluster_region", "pcluster_cluster", "pcluster_node_type")
-display = Display()
 
 
 class ActionModule(Reaching, OnController):
@@ -75,9 +72,8 @@ def _one_line(text: Any) -> str:
 
 
 def _say(lines: list[str]) -> None:
-    if lines and not terminal.quiet():
-        clock = time.strftime("%H:%M:%S")
-        display.display("\n".join(f"{clock} {line}" for line in lines))
+    clock = time.strftime("%H:%M:%S")
+    terminal.say(*(f"{clock} {line}" for line in lines))
 
 
 def _chosen(variables: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,7 +108,7 @@ def _chosen(variables: Mapping[str, Any]) -> dict[str, Any]:
         )
     many, forks = len(heads), int(variables.get("ansible_forks") or len(heads))
     if many > forks:
-        display.warning(f"{many} clusters with {forks} forks: some are watched after others; use --forks {many}")
+        terminal.warn(f"{many} clusters with {forks} forks: some are watched after others; use --forks {many}")
     return {"hosts": list(heads.values()), "msg": f"head nodes: {some(heads.values())}"}
 
 
@@ -122,8 +118,7 @@ def _shown(args: Mapping[str, Any], variables: Mapping[str, Any]) -> dict[str, A
     results = [hostvars[host].get("__status_watched") or {} for host in variables.get("ansible_play_hosts_all") or []]
     results = [result for result in results if result.get("seen")]
     lines = [line for result in results for line in ["", *result["lines"]]]
-    if lines and not terminal.quiet():
-        display.display("\n".join(lines))
+    terminal.say(*lines)
     if args["json"]:
         _keep(args["json"], {"clusters": [result["seen"] for result in results]})
     bad = [f"{result['seen']['cluster']}: {result['complaint']}" for result in results if result["complaint"]]

@@ -28,6 +28,7 @@ from typing import Any
 from ansible import constants as C
 from ansible.plugins.callback.default import CallbackModule as Default
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.text import visible
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import ranges
 
 
@@ -49,7 +50,7 @@ class CallbackModule(Default):
 
     def _tell_changed(self) -> None:
         if self._changed:
-            self._display.display(f"changed: {_named(self._changed)}", color=C.COLOR_CHANGED)
+            self._display.display(visible(f"changed: {_named(self._changed)}"), color=C.COLOR_CHANGED)
             self._changed = []
 
     def _task_start(self, task: Any, prefix: Any = None) -> None:
@@ -79,7 +80,7 @@ class CallbackModule(Default):
     def v2_playbook_on_include(self, included_file: Any) -> None:
         self._tell_changed()
         names = _named(host.name for host in included_file._hosts)
-        self._display.display(f"included: {included_file._filename} for {names}", color=C.COLOR_INCLUDED)
+        self._display.display(visible(f"included: {included_file._filename} for {names}"), color=C.COLOR_INCLUDED)
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         self._tell_changed()

@@ -362,6 +362,7 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.nodes
     local_node,
 )
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.query import Query, matches
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import terminal
 
 TYPES = ("pcluster_head", "pcluster_login", "pcluster_compute")
 GROUPS = (*TYPES, "pcluster_gpu", "pcluster_neuron", "pcluster_efa")
@@ -382,14 +383,14 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             self._refuse_unknown(config)
             if self.get_option("source") == "node":
                 asked = any(self.get_option(name) for name in ("compose", "groups", "keyed_groups", "tags"))
-                node = local_node(self._option("root"), self.display.warning if asked else None)
+                node = local_node(self._option("root"), terminal.warn if asked else None)
                 self.populate([node], Connection("none"), local=True)
                 return
             connection = self._connection()
             host_name_rules(self.get_option("hostnames"))  # mistakes in it come before any call
             found = self._find(path, cache)
             for warning in found.warnings:
-                self.display.warning(warning)
+                terminal.warn(warning)
             if not found.nodes and not self.get_option("allow_empty"):
                 reasons = "; ".join(found.warnings) or f"{', '.join(self.get_option('clusters'))}: no node was found"
                 raise Problem(f"the inventory would be empty (allow_empty: true accepts that): {reasons}")
@@ -550,7 +551,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
     ) -> None:
         found, without_head = plan(nodes, connection, heads)
         for region, cluster in sorted(without_head):
-            self.display.warning(
+            terminal.warn(
                 f"{region}, cluster {cluster}: connection: ssh_via_head found no running head node with an address "
                 f"({connection.address}) to jump through, so its nodes are reached directly"
             )
@@ -583,7 +584,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 return safe
             if safe not in warned:
                 warned.add(safe)
-                self.display.warning(f"a host is called {safe}, so the group of that name becomes {safe}_group")
+                terminal.warn(f"a host is called {safe}, so the group of that name becomes {safe}_group")
             return f"{safe}_group"
 
         self._sanitize_group_name = sanitize

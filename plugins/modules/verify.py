@@ -232,6 +232,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import arguments, serve
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.text import visible
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import (
     cluster,
     nccl_expected,
@@ -326,9 +327,9 @@ def verify(module: AnsibleModule) -> dict[str, Any]:
     finally:
         context.close()
     return {
-        "table": report.table(checks),
-        "complaints": report.complaints(checks),
-        "verdict": report.verdict(checks),
+        "table": [visible(line) for line in report.table(checks)],
+        "complaints": [visible(line) for line in report.complaints(checks)],
+        "verdict": visible(report.verdict(checks)),
     }
 
 

@@ -12,6 +12,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.text import all_visible, visible
 
 
 def serve(
@@ -27,7 +28,7 @@ def serve(
 
     `apply` returns the result. Where that does not say `changed`, it is whether there are `actions`; what stands under
     `warnings` is told as warnings. What `apply` raises becomes a failed result: a Problem with what is told beside it,
-    and an OSError.
+    and an OSError. Ansible prints warnings and failed results, so these have nothing that a terminal obeys.
     """
     module = AnsibleModule(argument_spec=dict(arguments), supports_check_mode=True, **options)
     if alive:
@@ -35,11 +36,11 @@ def serve(
     try:
         result = dict(apply(module))
     except Problem as problem:
-        module.fail_json(msg=str(problem), **problem.told)
+        module.fail_json(msg=str(problem), **all_visible(problem.told))
     except OSError as error:
-        module.fail_json(msg=str(error))
+        module.fail_json(msg=visible(str(error)))
     for warning in result.pop("warnings", ()):
-        module.warn(warning)
+        module.warn(visible(warning))
     module.exit_json(**{"changed": bool(result.get("actions")), **result})
 
 

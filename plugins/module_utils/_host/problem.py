@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.text import visible
+
 
 class Problem(Exception):
     """What is wrong, on one line: what was found, what was needed, and what to do next.
@@ -12,5 +14,5 @@ class Problem(Exception):
     """
 
     def __init__(self, message: str, **told: object) -> None:
-        super().__init__(" ".join(message.split()))
+        super().__init__(visible(" ".join(message.split())))
         self.told = told

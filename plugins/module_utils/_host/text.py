@@ -20,8 +20,8 @@ def visible(line: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """Return a text whose line feeds are meant, with all else that is not printable written out."""
-    return "\n".join(map(visible, text.split("\n")))
+    """Return a text whose line feeds and tabs are meant, with all else that is not printable written out."""
+    return "\n".join(map(visible, text.expandtabs().split("\n")))
 
 
 def all_visible(value: Any) -> Any:

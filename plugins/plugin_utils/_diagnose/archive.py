@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.evidence import Finding
+from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.evidence import Finding, finding
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.redact import KNOWN, Redactor
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
@@ -70,7 +70,7 @@ def read(node: Node) -> None:
     listed = json.loads(node.texts.get(LISTED, "{}"))
     node.files, node.left = listed.get("files", []), listed.get("left", [])
     node.redacted = dict(listed.get("redacted", {}))
-    node.findings = [Finding(**one) for one in listed.get("findings", [])]
+    node.findings = [finding(**one) for one in listed.get("findings", [])]
 
 
 def write(path: str, top: str, nodes: Sequence[Node], pages: Mapping[str, str], redactor: Redactor) -> int:

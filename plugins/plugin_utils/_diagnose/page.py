@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-import jinja2
-
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.evidence import CAUSE, FAULT, NOTE
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.sources import NEVER
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.text import visible
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import natural, shown
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._diagnose.model import ANSWERED, Group, Node, groups
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import html as site_html
 
 RUNBOOKS = "https://github.com/pcluster/postboot/blob/main/docs/runbooks"
 TITLES = {CAUSE: "Why something does not work", FAULT: "What does not work", NOTE: "Worth knowing"}
@@ -37,7 +37,7 @@ class Run(NamedTuple):
 
 
 def html(run: Run, nodes: Sequence[Node]) -> str:
-    return _template().render(_words(run, nodes))
+    return site_html.engine(Path(__file__).parent).get_template("page.html.j2").render(_words(run, nodes))
 
 
 def text(run: Run, nodes: Sequence[Node]) -> str:
@@ -60,7 +60,7 @@ def text(run: Run, nodes: Sequence[Node]) -> str:
     lines += [f"{node.slurm}: {node.state}, {_kind(node)}" for node in words["nodes"]]
     lines += ["", "What was redacted", "-----------------", *(words["redacted"] or ["no secret was found"])]
     lines += ["", "What was left out", "-----------------", *words["left"], run.limits, *run.notes]
-    return "\n".join(lines) + "\n"
+    return "".join(f"{visible(line)}\n" for line in lines)
 
 
 def _words(run: Run, nodes: Sequence[Node]) -> dict[str, Any]:
@@ -108,8 +108,3 @@ def _where(group: Group) -> str:
 def _kind(node: Node) -> str:
     told = [node.who.get("node_type"), node.who.get("instance_id"), node.who.get("bundle") and "bundle"]
     return " ".join(str(one) for one in (*told, node.who.get("bundle")) if one) or "nothing is known of it"
-
-
-def _template() -> jinja2.Template:
-    source = Path(__file__).with_name("page.html.j2").read_text(encoding="utf-8")
-    return jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(source)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.text import visible
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import natural, shown
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import run_command
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import one_line, some
@@ -131,7 +132,7 @@ def _unpack(word: str) -> dict[str, Any] | None:
 
 def _visible(text: str) -> str:
     """Return a node's words on one line, with what a terminal would obey written out."""
-    return site_report.visible(one_line(text))
+    return visible(one_line(text))
 
 
 def _all_visible(found: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.text import visible, visible_lines
 
 
 class OnController(ActionBase):
@@ -26,9 +27,12 @@ class OnController(ActionBase):
         result: dict[str, Any] = {**super().run(tmp, variables), "changed": False}
         _validation, args = self.validate_argument_spec(argument_spec=dict(self.SPEC), **self.RULES)
         try:
-            return {**result, **self.work(args, variables)}
+            result.update(self.work(args, variables))
         except (Problem, OSError) as error:
-            return {**result, "failed": True, "msg": str(error)}
+            return {**result, "failed": True, "msg": visible(str(error))}
+        if result.get("failed"):  # Ansible prints it
+            result["msg"] = visible_lines(str(result.get("msg") or ""))
+        return result
 
     def work(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         raise NotImplementedError

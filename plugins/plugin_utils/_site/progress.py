@@ -11,7 +11,6 @@ import time
 from typing import Any
 
 from ansible.playbook.task import Task
-from ansible.utils.display import Display
 
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import terminal
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.in_process import InProcess
@@ -21,7 +20,6 @@ FIRST, LONGEST = 10.0, 600.0  # seconds before the first line, and at most betwe
 LONGEST_PAUSE = 10.0
 LATE = 30  # seconds after its limit until a module that Ansible has ended counts as lost
 _TOLD = 100  # characters of a line
-display = Display()
 
 
 def last_line(text: str) -> str:
@@ -76,7 +74,7 @@ class LongAction(InProcess):
                     told, until_next = now, min(2 * until_next, LONGEST)
                     self._tell(variables, now - begun)
             except LOST as error:  # the node may be reachable again a moment later
-                display.vvv(f"{variables.get('inventory_hostname')}: {error}")
+                terminal.whisper(f"{variables.get('inventory_hostname')}: {error}")
                 with contextlib.suppress(*LOST):  # aws_ssm starts the next session here
                     self._connection.reset()
             if now - begun > self._task.async_val + LATE:
@@ -118,4 +116,4 @@ class LongAction(InProcess):
         line = f'for log in {files}; do if [ -s "$log" ]; then exec tail -c 2000 "$log"; fi; done'
         said = last_line(str(self._low_level_execute_command(line).get("stdout") or ""))
         host = variables.get("inventory_hostname")
-        display.display(f"{self.what()} on {host}, {duration(seconds)}: {said or 'its log is still empty'}")
+        terminal.say(f"{self.what()} on {host}, {duration(seconds)}: {said or 'its log is still empty'}")

@@ -312,11 +312,6 @@ def summaries(reports: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def visible(line: str) -> str:
-    """Return a line with what a terminal would obey written out, as in \\x1b[2J: nodes have said parts of it."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
-
-
 def last_line(reports: Sequence[Mapping[str, Any]], seconds: float, check: bool = False) -> str:
     changed = sum(report["changed"] for report in reports)
     failed = sum(entry["status"] == "failed" for report in reports for entry in report["components"])

@@ -1,6 +1,9 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Where Ansible prints: whether lines for people belong there, and how wide they may be."""
+"""The one way to print where Ansible prints, and how wide lines may be there.
+
+Whatever is printed has words of nodes, users or tags in it, so nothing of it may command the terminal.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,29 @@ import os
 from ansible import constants as C
 from ansible.utils.display import Display
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.text import visible, visible_lines
+
 _LOG_WIDTH = 160
+display = Display()
 
 
 def quiet() -> bool:
     return str(C.DEFAULT_STDOUT_CALLBACK).endswith("json")
+
+
+def say(*lines: str) -> None:
+    """Print lines for people, unless what Ansible prints is for programs."""
+    if lines and not quiet():
+        display.display(visible_lines("\n".join(lines)))
+
+
+def warn(line: str) -> None:
+    display.warning(visible(line))
+
+
+def whisper(line: str) -> None:
+    """Print a line for those who ask for all (-vvv)."""
+    display.vvv(visible(line))
 
 
 def width() -> int:
@@ -25,4 +46,4 @@ def width() -> int:
         terminal = os.readlink(f"/proc/{os.getppid()}/fd/1").startswith(("/dev/pts/", "/dev/tty", "/dev/console"))
     except OSError:
         terminal = True
-    return int(Display().columns) if terminal else _LOG_WIDTH
+    return int(display.columns) if terminal else _LOG_WIDTH

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.text import visible
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.progress import duration
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.report import visible
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._status import stages
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._status.stages import Seen, Status, called
 

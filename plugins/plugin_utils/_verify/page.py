@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jinja2
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import html as site_html
 
 
 class _Status(NamedTuple):
@@ -540,11 +540,7 @@ def _by_stage(checks: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]
 def render(report: dict[str, Any]) -> str:
     report = _clean(report)
     runs, checks, pairs = _dicts(report.get("runs")), _dicts(report.get("checks")), _pairs(report)
-    folder = Path(__file__).parent
-    # What jobs of users have printed is escaped wherever it stands.
-    engine = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
+    engine = site_html.engine(Path(__file__).parent)
     engine.filters.update(words=_words, size=_size, gbps=_gbps)
     engine.globals.update(
         statuses=_STATUSES,

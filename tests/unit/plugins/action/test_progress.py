@@ -54,7 +54,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     now = [0.0]
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
     monkeypatch.setattr(progress, "time", clock)
-    monkeypatch.setattr(progress.display, "display", lines.append)
+    monkeypatch.setattr(progress.terminal.display, "display", lines.append)
     return lines
 
 

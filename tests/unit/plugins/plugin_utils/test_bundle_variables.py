@@ -96,7 +96,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_nothing_is_built_of_what_nodes_refuse(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr(bundle.display, "warning", told.append)
+    monkeypatch.setattr(bundle.terminal.display, "warning", told.append)
     folder = tmp_path / "group_vars"
     folder.mkdir()
     variables = folder / "pcluster.yml"
@@ -114,7 +114,7 @@ def test_nothing_is_built_of_what_nodes_refuse(run: Any, tmp_path: Path, monkeyp
 
 def test_own_groups_come_along_with_their_variables(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr(bundle.display, "warning", told.append)
+    monkeypatch.setattr(bundle.terminal.display, "warning", told.append)
     (tmp_path / "group_vars").mkdir()
     (tmp_path / "group_vars/trainers.yml").write_text("node_exporter_versoin: 1\n")
     config = tmp_path / "my.pcluster.yml"

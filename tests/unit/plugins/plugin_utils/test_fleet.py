@@ -930,7 +930,7 @@ def told(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]
     monkeypatch.setattr(fleet, "time", clock)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(fleet.session, "client_maker", lambda credentials, region: aws.make_client)
-    monkeypatch.setattr(fleet.display, "display", lambda text: lines.extend(text.splitlines()))
+    monkeypatch.setattr(fleet.terminal.display, "display", lambda text: lines.extend(text.splitlines()))
     monkeypatch.setattr(fleet.terminal, "width", lambda: 200)
     monkeypatch.setattr(fleet.fleet_files, "screen", lambda process: None)
     return lines
