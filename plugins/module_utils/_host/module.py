@@ -6,13 +6,23 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
-from ansible_collections.pcluster.postboot.plugins.module_utils._host.text import all_visible, visible
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.text import all_visible, visible, visible_lines
+
+
+class Module(AnsibleModule):  # type: ignore[misc]
+    """A module whose warnings and failed results, which Ansible prints, have nothing that a terminal obeys."""
+
+    def warn(self, warning: str, **more: Any) -> None:
+        super().warn(visible(warning), **more)
+
+    def fail_json(self, msg: str, **more: Any) -> NoReturn:
+        super().fail_json(visible_lines(msg), **all_visible(more))
 
 
 def serve(
@@ -28,19 +38,19 @@ def serve(
 
     `apply` returns the result. Where that does not say `changed`, it is whether there are `actions`; what stands under
     `warnings` is told as warnings. What `apply` raises becomes a failed result: a Problem with what is told beside it,
-    and an OSError. Ansible prints warnings and failed results, so these have nothing that a terminal obeys.
+    and an OSError.
     """
-    module = AnsibleModule(argument_spec=dict(arguments), supports_check_mode=True, **options)
+    module = Module(argument_spec=dict(arguments), supports_check_mode=True, **options)
     if alive:
         lock.heartbeat()
     try:
         result = dict(apply(module))
     except Problem as problem:
-        module.fail_json(msg=str(problem), **all_visible(problem.told))
+        module.fail_json(msg=str(problem), **problem.told)
     except OSError as error:
-        module.fail_json(msg=visible(str(error)))
+        module.fail_json(msg=str(error))
     for warning in result.pop("warnings", ()):
-        module.warn(visible(warning))
+        module.warn(warning)
     module.exit_json(**{"changed": bool(result.get("actions")), **result})
 
 

@@ -35,6 +35,18 @@ class Entry(NamedTuple):
     arguments: tuple[str, ...]
 
 
+# A copy of visible() of module_utils/_host/text.py, which is not there where this runs; a unit test compares both.
+def visible(line: str) -> str:
+    """Return one line with each character that a terminal or browser obeys written out, as in \\x1b[2J or \\u202e.
+
+    These are control characters (C0, DEL and C1, so line breaks too), separators of lines and paragraphs, overrides of
+    the writing direction and other characters of no width.
+    """
+    if line.isprintable():
+        return line
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
+
+
 def store(prefix: str) -> str:
     """Return where builds are, and whatever else must stay out of plugstack.conf.d. It is on the same file system."""
     return os.path.join(prefix, "pyxis")
@@ -182,13 +194,11 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     try:
         why = withdraw(prefix)
     except OSError as error:
-        sys.stdout.write(f"{mark}pyxis-check: {error}\n")
+        print(visible(f"{mark}pyxis-check: {error}"))
         return 0
     if why:
-        sys.stdout.write(
-            f"{mark}pyxis-check: {why}: Pyxis is withdrawn, and jobs without containers run; "
-            "run the playbook pcluster.postboot.site on the head node to build it anew\n"
-        )
+        todo = "run the playbook pcluster.postboot.site on the head node to build it anew"
+        print(visible(f"{mark}pyxis-check: {why}: Pyxis is withdrawn, and jobs without containers run; {todo}"))
     return 0
 
 

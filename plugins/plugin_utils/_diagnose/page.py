@@ -80,7 +80,7 @@ def _words(run: Run, nodes: Sequence[Node]) -> dict[str, Any]:
         "titles": TITLES,
         "where": _where,
         "kind": _kind,
-        "href": quote,
+        "href": lambda path: quote(path, errors="replace"),
         "runbooks": RUNBOOKS,
         "nodes": ordered,
         "listed": [node for node in ordered[:_MOST_LISTED] if node.files],

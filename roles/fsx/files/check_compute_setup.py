@@ -43,6 +43,18 @@ class Line(NamedTuple):
     words: str = ""
 
 
+# A copy of visible() of module_utils/_host/text.py, which is not there where this runs; a unit test compares both.
+def visible(line: str) -> str:
+    """Return one line with each character that a terminal or browser obeys written out, as in \\x1b[2J or \\u202e.
+
+    These are control characters (C0, DEL and C1, so line breaks too), separators of lines and paragraphs, overrides of
+    the writing direction and other characters of no width.
+    """
+    if line.isprintable():
+        return line
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
+
+
 def load(path: str) -> dict[str, Any]:
     """Return a file's JSON object; an empty one where there is none."""
     try:
@@ -204,32 +216,34 @@ def now(report: Mapping[str, Any], folder: str, units: list[str]) -> Iterator[Li
 
 def show(lines: list[Line]) -> None:
     for line in lines:
-        print(f"  {line.what:<26}{line.state:<9}{' '.join(line.words.split())}".rstrip())
+        print(visible(f"  {line.what:<26}{line.state:<9}{' '.join(line.words.split())}".rstrip()))
 
 
 def main(folder: str, *units: str) -> int:
     """Print all of it; return the exit code."""
     report, working = load(f"{STATE}/report.json"), run_at_work()
     kind = f": {report['kind']}" if report.get("kind") else ""
-    print(f"{report.get('node') or os.uname().nodename}{kind}")
+    print(visible(f"{report.get('node') or os.uname().nodename}{kind}"))
     if not report:
-        print(f"site has not ended on this node yet{': ' + working if working else ''}; see {STATE}/report.json")
+        why = f": {working}" if working else ""
+        print(visible(f"site has not ended on this node yet{why}; see {STATE}/report.json"))
         return 3
     before, lines = list(components(report)), list(now(report, folder, list(units)))
-    print(f"the last run ended at {report.get('finished')}: {report.get('outcome')}")
+    print(visible(f"the last run ended at {report.get('finished')}: {report.get('outcome')}"))
     show(before)
     stopped = report.get("stopped") or {}
     if stopped:
-        print(f"  stopped: {stopped.get('component')} {stopped.get('message')}")
+        print(visible(f"  stopped: {stopped.get('component')} {' '.join(str(stopped.get('message')).split())}"))
     print("now")
     show(lines)
     bad = [line.what for line in (*before, *lines) if line.state == FAILED]
     later = [line.what for line in before if line.state == "later"]
     if bad or stopped:
-        print(f"not well: {', '.join(bad) or stopped.get('component')}")
+        print(visible(f"not well: {', '.join(bad) or stopped.get('component')}"))
         return 1
     if working or later or report.get("outcome") == "unfinished":
-        print(f"not done yet{': ' + working if working else ''}{'; later: ' + ', '.join(later) if later else ''}")
+        why = f": {working}" if working else ""
+        print(visible(f"not done yet{why}{'; later: ' + ', '.join(later) if later else ''}"))
         return 3
     print("all is well")
     return 0

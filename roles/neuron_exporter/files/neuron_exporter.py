@@ -20,8 +20,20 @@ import threading
 from typing import Any
 
 
+# A copy of visible() of module_utils/_host/text.py, which is not there where this runs; a unit test compares both.
+def visible(line: str) -> str:
+    """Return one line with each character that a terminal or browser obeys written out, as in \\x1b[2J or \\u202e.
+
+    These are control characters (C0, DEL and C1, so line breaks too), separators of lines and paragraphs, overrides of
+    the writing direction and other characters of no width.
+    """
+    if line.isprintable():
+        return line
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
+
+
 def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(visible(line), file=sys.stderr, flush=True)
 
 
 def end_with(monitor: subprocess.Popen[str]) -> None:

@@ -55,9 +55,21 @@ class Node(NamedTuple):
     neuron: bool = False
 
 
+# A copy of visible() of module_utils/_host/text.py, which is not there where this runs; a unit test compares both.
+def visible(line: str) -> str:
+    """Return one line with each character that a terminal or browser obeys written out, as in \\x1b[2J or \\u202e.
+
+    These are control characters (C0, DEL and C1, so line breaks too), separators of lines and paragraphs, overrides of
+    the writing direction and other characters of no width.
+    """
+    if line.isprintable():
+        return line
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
+
+
 def say(line: str, level: int = 4) -> None:
     """Print one line: a warning, unless it is less (5) or more (3). The journal is told so; a person is spared it."""
-    print(f"<{level}>" * ("JOURNAL_STREAM" in os.environ) + " ".join(line.split()), flush=True)
+    print(visible(f"<{level}>" * ("JOURNAL_STREAM" in os.environ) + " ".join(line.split())), flush=True)
 
 
 def shown(value: Any) -> str:

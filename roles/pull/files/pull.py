@@ -33,6 +33,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._boot import rec
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock as host_lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import report as host_report
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import run as host_run
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.text import visible, visible_lines
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts, hyperpod, platforms
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.tree import Tree
 from ansible_collections.pcluster.postboot.plugins.module_utils._packages import holds
@@ -65,14 +66,14 @@ class Log:
 
     def write(self, text: str, who: str = "pull") -> None:
         """Add what was said. A full disk is no reason to end."""
-        for line in text.splitlines():
+        for line in visible_lines(text).splitlines():
             with contextlib.suppress(OSError):
                 self._stream.write(f"{host_lock.utc(time.time())} {who}: {line}\n")
 
     def say(self, text: str) -> None:
         """Add it, and print it for the log of whoever has started this."""
         self.write(text)
-        print(f"pcluster-postboot: {text}", flush=True)
+        print(visible(f"pcluster-postboot: {text}"), flush=True)
 
 
 class Ended(NamedTuple):
@@ -169,7 +170,7 @@ def run(
                 break
             log.write(line, "site")
             if show:
-                print(line, flush=True)
+                print(visible_lines(line), flush=True)
             if line.strip():
                 tail.append(line.strip())
             if not error and line.startswith(("ERROR", "[ERROR]")):
@@ -498,10 +499,10 @@ def main(words: Sequence[str] | None = None) -> int:
     else:
         log.write(f"failed: {verdict.line}")
         line = f"pcluster-postboot: {verdict.line}; see {LOG}"
-        print(line, file=sys.stderr, flush=True)
+        print(visible(line), file=sys.stderr, flush=True)
         # ParallelCluster's logs take standard output alone. In other logs both are one.
         if not os.path.samestat(os.fstat(1), os.fstat(2)):
-            print(line, flush=True)
+            print(visible(line), flush=True)
     return verdict.code
 
 

@@ -21,6 +21,7 @@ from .names import Image, parse, read_list
 from .registry import Manifest, Registry
 from .settings import Login, Settings, read_credentials, read_settings
 from .state import STATE, Entry, failures_of, is_settled, read_state, size, when
+from .text import visible
 
 LOCK, PARTS, PART = ".images.lock", ".images.part", ".importing"
 # What an image needs where, as a multiple of its compressed size: enroot keeps and unpacks its layers in the working
@@ -419,17 +420,17 @@ class Importer:
     def say(self, line: str) -> None:
         """Tell the journal, and the log that users read."""
         line = " ".join(line.split())
-        print(line, flush=True)
+        print(visible(line), flush=True)
         if not self.settings.log:
             return
         try:
             with self.guard, open(open_log(self.settings.log, self.settings.user), "a", encoding="utf-8") as stream:
-                stream.write(f"{when(time.time())} {line}\n")
+                stream.write(f"{when(time.time())} {visible(line)}\n")
             self.mute = ""
         except (OSError, ImageError) as error:
             if str(error) != self.mute:
                 self.mute = str(error)
-                print(self.mute, flush=True)
+                print(visible(self.mute), flush=True)
 
     def _tell_once(self, line: str) -> None:
         if line != self.told:

@@ -24,6 +24,7 @@ from .files import digest_of
 from .importer import Importer
 from .settings import read_settings
 from .state import Entry, failures_of, is_settled, read_state, size, when
+from .text import visible
 
 SILENT = 180  # seconds without a sign of life after which an importer counts as gone
 
@@ -55,17 +56,17 @@ def status(options: argparse.Namespace) -> int:
         return 0
     rows = [row_of(name, entry, now) for name, entry in sorted(state["images"].items())]
     for line in columns([["IMAGE", "STATE", "SIZE", ""], *rows]):
-        print(line)
+        print(visible(line))
     for line in [*state.get("problems", []), *state.get("warnings", [])]:
-        print(line)
+        print(visible(line))
     if any(entry["state"] == "failed" for entry in state["images"].values()):
         print("What failed is tried again at once by: sudo systemctl reload container-images, on the head node")
     age = now - state.get("updated", 0)
     advice = "on the head node: systemctl status container-images"
     if "updated" not in state:
-        print(f"Nothing has been imported into {options.directory} yet; {advice}")
+        print(visible(f"Nothing has been imported into {options.directory} yet; {advice}"))
     elif not is_settled(state) and age > SILENT:
-        print(f"The importer on {state.get('host')} has said nothing for {age:.0f} s; {advice}")
+        print(visible(f"The importer on {state.get('host')} has said nothing for {age:.0f} s; {advice}"))
     return 0
 
 
@@ -82,11 +83,12 @@ def list_images(options: argparse.Namespace) -> int:
         image, entry = known.get(name, ("", {}))
         rows.append([name, size(found.st_size), when(found.st_mtime)[:16], image, (entry.get("digest") or "")[:19]])
     if not rows:
-        print(f"There is no image in {options.directory} yet")
+        print(visible(f"There is no image in {options.directory} yet"))
         return 0
     for line in columns([["FILE", "SIZE", "SINCE", "IMAGE", "DIGEST"], *rows]):
-        print(line)
-    print(f"\nsrun --container-image={options.directory}/{rows[0][0]} COMMAND")
+        print(visible(line))
+    print()
+    print(visible(f"srun --container-image={options.directory}/{rows[0][0]} COMMAND"))
     return 0
 
 
@@ -124,7 +126,7 @@ def follow(options: argparse.Namespace, asked: float) -> int:
             position = stream.tell()
             if text:
                 silent_since = time.time()
-                print(text, end="", flush=True)
+                print("\n".join(map(visible, text.split("\n"))), end="", flush=True)
         current = seen.get("file", "") == digest_of(options.file) and seen.get("asked", 0) >= asked
         if current and is_settled(state):
             break
@@ -195,7 +197,7 @@ def main(words: list[str] | None = None) -> int:
     try:
         return int(options.step(options))
     except (OSError, ImageError, subprocess.SubprocessError) as error:
-        print(str(error), file=sys.stderr)
+        print(visible(str(error)), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -16,6 +16,7 @@ from .decision import CLASSES, OURS
 from .records import History, Record, Settings, alone, scan, settings_of
 from .run import remembered
 from .slurm import NoAnswer, Node, parse_nodes, scontrol
+from .text import visible
 
 CONFIGURATION = "/etc/pcluster-postboot/node-health-decider.json"
 
@@ -149,19 +150,19 @@ def main(words: list[str]) -> int:
     try:
         settings = settings_of(options.config)
         if options.command == "status":
-            print("\n".join(status(settings, History(settings.history), now)))
+            print("\n".join(map(visible, status(settings, History(settings.history), now))))
             return 0
         if os.geteuid():
             raise Refused(f"'{options.command}' is for root: use sudo")
         with alone(settings.history):
             history = History(settings.history)
             if options.command == "hold":
-                print(hold(settings, history, options.node, options.reason, now))
+                print(visible(hold(settings, history, options.node, options.reason, now)))
             elif options.command == "release":
-                print(release(settings, history, options.node, now))
+                print(visible(release(settings, history, options.node, now)))
             else:
-                print(forget(history, options.finding, now))
+                print(visible(forget(history, options.finding, now)))
     except (OSError, ValueError, TypeError, NoAnswer, Refused) as error:
-        print(f"pcluster-node-health: {error}", file=sys.stderr)
+        print(visible(f"pcluster-node-health: {error}"), file=sys.stderr)
         return 1
     return 0

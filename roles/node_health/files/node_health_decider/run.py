@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from .decision import OURS, Look, Outcome, Withheld, acting, is_present
 from .records import History, Record, Settings, alone, put, read, scan, settings_of
 from .slurm import NAME, NoAnswer, Node, parse_nodes, scontrol
+from .text import visible
 
 # How long the same findings may go without a look at Slurm. What has changed is looked at in the next run.
 ASK_AGAIN = 60.0
@@ -55,7 +56,7 @@ def remembered(path: str) -> Cache:
 
 
 def say(line: str, level: str = NOTICE) -> None:
-    print(f"{level}{line}", flush=True)
+    print(visible(f"{level}{line}"), flush=True)
 
 
 def shown(names: Iterable[str]) -> str:
@@ -201,7 +202,7 @@ def main(words: list[str]) -> int:
     try:
         settings = settings_of(words[-1])
     except (OSError, ValueError, TypeError) as error:
-        print(f"{words[-1]}: {error}", file=sys.stderr)
+        print(visible(f"{words[-1]}: {error}"), file=sys.stderr)
         return 2
     if len(words) == 2:
         return 0
