@@ -337,3 +337,11 @@ def test_nodes_that_boot_or_are_not_well(node: Node) -> None:
 def test_where_reports_are_is_told(scripts: Callable[..., dict[str, dict[str, str]]]) -> None:
     assert "reports" not in scripts()[MONITOR]["content"].replace("the last report", "")
     assert "/fsx/logs/reports" in scripts(common_report_dir="/fsx/logs/reports")[MONITOR]["content"]
+
+
+def test_a_reason_commands_no_terminal(node: Node) -> None:
+    node.program("sinfo", r"printf 'gpu-st-p5-1|drained|a\033[2Jb\302\233c\342\200\256d\r \303\274 \233\n'")
+    done = node.run(MONITOR)
+    line = "  gpu-st-p5-1               drained        takes no jobs: a\\x1b[2Jb\\x9bc\\u202ed\\r ü \\udc9b"
+    assert done.stdout.splitlines()[0] == line
+    assert "1 are not well" in done.stdout
