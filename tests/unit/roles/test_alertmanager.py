@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,6 +105,18 @@ def test_further_rules_come_after_those_that_our_alerts_need(variables: Variable
     assert worse["target_matchers"] == ['severity="warning"']
     without = configuration(variables, alertmanager_default_inhibit_rules=[], alertmanager_inhibit_rules=[own])
     assert without["inhibit_rules"] == [own]
+
+
+def test_words_of_users_make_no_link_and_call_nobody_in_slack(repo: Path) -> None:
+    """Slack: "Formatting text for app surfaces", escaping text. amtool 0.33.1 renders it so in the sandbox."""
+    text = (repo / "roles/alertmanager/files/pcluster-postboot.tmpl").read_text()
+    (plain,) = re.findall(r'define "pcluster.plain" -}}\n(.*)', text)
+    assert re.findall(r'reReplaceAll "(.)" "(&\w+;)"', plain) == [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")]
+    actions = re.findall(r"{{-? *([^/{}]+?) *-?}}", text)
+    of_others = [one for one in actions if re.search(r"Annotations|Values|Labels\.", one)]
+    assert of_others
+    assert all(one.startswith(('template "pcluster.plain" ', "with ")) for one in of_others), of_others
+    assert "." not in actions  # what `with` has chosen goes the same way
 
 
 def test_gos_templates_reach_alertmanager_as_they_are(variables: Variables) -> None:
