@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -15,14 +15,14 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem im
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.text import all_visible, visible, visible_lines
 
 
-class Module(AnsibleModule):  # type: ignore[misc]
+class Module(AnsibleModule):
     """A module whose warnings and failed results, which Ansible prints, have nothing that a terminal obeys."""
 
     def warn(self, warning: str, **more: Any) -> None:
         super().warn(visible(warning), **more)
 
-    def fail_json(self, msg: str, **more: Any) -> NoReturn:
-        super().fail_json(visible_lines(msg), **all_visible(more))
+    def fail_json(self, msg: str, **more: Any) -> Any:
+        return super().fail_json(visible_lines(msg), **all_visible(more))
 
 
 def serve(
