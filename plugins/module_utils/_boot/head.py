@@ -29,8 +29,11 @@ CLOUD_INIT = "/run/cloud-init/result.json"  # which cloud-init writes when the u
 ERROR = "/var/log/parallelcluster/bootstrap_error_msg"
 _TAIL = 256 * 1024  # bytes of clustermgtd's log, which has a few hundred lines a minute on a large cluster
 _RECENT = 300  # seconds; clustermgtd tells each minute how many boots of a queue have failed
+# What precedes the message is clustermgtd's own; elsewhere in a line may be words of others.
 _COUNTS = re.compile(
-    r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d).*Partitions bootstrap failure count: (\{.*\}), cluster .* threshold (\d+)", re.M
+    r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+ - \[slurm_plugin\.clustermgtd:\w+\] - INFO - Partitions bootstrap failure "
+    r"count: (\{[^\n]*\}), cluster will be set into protected mode if protected failure count reaches threshold (\d+)",
+    re.M,
 )
 _REASON = re.compile(r"\sReason=(.*?) \[[^\s@\[\]]*@([\dT:-]+)\]")
 _PARTITION = re.compile(r"^PartitionName=(\S+) .*?\sState=(\w+)", re.M)

@@ -83,6 +83,9 @@ def test_failures_are_those_of_clustermgtds_last_word() -> None:
     assert head.counts(log, now + 400) == ({}, 0)  # a node has come up since, and no more is told
     assert head.counts(COUNTS.format(time=stamp(now), counts="{cut"), now) == ({}, 0)
     assert head.counts("", now) == ({}, 0)
+    # What stands elsewhere in a line is no message of clustermgtd's.
+    forged = log.replace("INFO - ", "INFO - Resume of {'extra': '").replace("}, cluster", "}', cluster")
+    assert head.counts(forged, now) == ({}, 0)
 
 
 @pytest.mark.parametrize(
