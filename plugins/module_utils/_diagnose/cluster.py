@@ -220,7 +220,7 @@ def daemons(evidence: Evidence) -> Iterator[Finding]:
 
 
 def controller(evidence: Evidence) -> Iterator[Finding]:
-    """Find what has ended one of Slurm's daemons, by its own log and by systemd's word on it."""
+    """Find the fatal error that ended one of Slurm's daemons, in its own log and confirmed by systemd."""
     # SchedMD/slurm 24.11, src/common/log.c: fatal() ends the program.
     for daemon in ("slurmctld", "slurmd"):
         ends = _ends(evidence, daemon)
@@ -234,10 +234,10 @@ def controller(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _ends(evidence: Evidence, daemon: str) -> list[float] | None:
-    """Return when systemd saw a daemon fail; None where systemd was not asked, or has it for failed now.
+    """Return when systemd saw a daemon fail; None if systemd was not asked, or if the unit is failed now.
 
-    Slurm's own log does not suffice: slurmctld writes line feeds in a partition's name as they are, so what follows one
-    may be any line that the user likes.
+    Slurm's own log does not suffice. slurmctld writes line feeds in a partition's name as they are, so a user can add
+    any line to it.
     """
     name, text = evidence.text("slurm-units")
     units = [unit for unit in services.states(evidence.text("units")[1]) if unit["Id"] == f"{daemon}.service"]
@@ -248,11 +248,11 @@ def _ends(evidence: Evidence, daemon: str) -> list[float] | None:
 
 
 def authentication(evidence: Evidence) -> Iterator[Finding]:
-    """Find credentials that Slurm's daemons refuse. It is a finding apart, so that it hides no other line."""
+    """Find credentials that Slurm's daemons refuse. This is a separate finding, so that it hides no other line."""
     # src/plugins/auth/munge/auth_munge.c, _decode_cred()
     where, match = last(evidence.recent("slurmctld", "slurmd"), rf"{logs.SLURM}error: Munge decode failed: ")
     if match:
-        todo = "the same munge key and clock on all nodes; munge -n | ssh NODE unmunge tells whether they are the same"
+        todo = "the same munge key and clock on all nodes; munge -n | ssh NODE unmunge shows whether they are"
         what = "a daemon of Slurm refuses a credential"
         yield finding("slurm-munge", FAULT, what, match.string, where, todo, "logs")
 

@@ -108,7 +108,7 @@ class Evidence:
     def kernel(self) -> Iterator[tuple[str, str, logs.Line]]:
         """Yield what the kernel says that is no older than `hours`: the log's name, the line, and its message.
 
-        Where the kernel's own log was not gathered, syslog has to do, in which users write what they like.
+        If the kernel's own log was not gathered, syslog is read instead, to which users can write any line.
         """
         for stem in ("kernel", "console") if any(self.named("kernel")) else ("console", "syslog", "messages"):
             for name, line in self.recent(stem):

@@ -99,7 +99,7 @@ def xids(evidence: Evidence) -> Iterator[Finding]:
 
 def of_kernel(level: str, what: str, sure: bool) -> tuple[str, str]:
     """Return how grave a message of the kernel is and what it means, if a user may have written it to syslog."""
-    return (level, what) if sure else (NOTE, f"{what}, if syslog is right, in which every user can write")
+    return (level, what) if sure else (NOTE, f"{what} (only syslog has it, and every user can write there)")
 
 
 def efa(evidence: Evidence) -> Iterator[Finding]:

@@ -61,7 +61,7 @@ def last(text: str) -> str:
 def kernel(stem: str, line: str) -> Line | None:
     """Return the kernel's message of a line, by the log that has it; nothing if the line is another program's.
 
-    In syslog, a user's `logger -t kernel` looks like the kernel. The journal knows which is which.
+    In syslog, a user's `logger -t kernel` looks like the kernel. The journal distinguishes the two.
     """
     sure = stem in ("kernel", "console")
     match = (_JOURNAL if stem == "kernel" else _CONSOLE if stem == "console" else _SYSLOG).match(line)

@@ -133,9 +133,9 @@ OUTPUTS = (
     Output("sdiag", (_SLURM + "sdiag",), HEAD, shared=True),
     Output("scontrol-config", (_SLURM + "scontrol", "show", "config"), HEAD, shared=True),
     Output("supervisord-status", ("supervisorctl", "status")),
-    # What the kernel itself has said, of earlier boots too: in syslog users may call themselves the kernel.
+    # The kernel's own messages, of earlier boots too. In syslog, users can call themselves the kernel.
     Output("kernel", ("journalctl", "_TRANSPORT=kernel", "--no-pager", "-o", "short-iso", "-n", "20000")),
-    # What systemd itself says of Slurm's daemons: in their own logs users may write whole lines.
+    # systemd's own messages about Slurm's daemons. Users can add whole lines to the daemons' logs.
     Output("slurm-units", ("journalctl", "_PID=1", *_DAEMONS, "--no-pager", "-o", "short-iso", "-n", "200")),
     Output("failed-units", ("systemctl", "list-units", "--failed", "--plain", "--no-legend", "--no-pager")),
     Output("nvidia-smi-list", ("nvidia-smi", "-L")),

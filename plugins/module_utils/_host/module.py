@@ -19,7 +19,7 @@ class Module(AnsibleModule):
     """A module whose warnings and failed results, which Ansible prints, have nothing that a terminal obeys."""
 
     def warn(self, warning: str, **more: Any) -> None:
-        super().warn(visible(warning), **more)
+        super().warn(visible(" ".join(warning.split())), **more)
 
     def fail_json(self, msg: str, **more: Any) -> Any:
         return super().fail_json(visible_lines(msg), **all_visible(more))

@@ -25,7 +25,7 @@ def visible_lines(text: str) -> str:
 
 
 def all_visible(value: Any) -> Any:
-    """Return data as JSON has it, whose texts are safe to print; their line feeds stay."""
+    """Return data as JSON has it, with texts that are safe to print and keep their line feeds."""
     if isinstance(value, str):
         return visible_lines(value)
     if isinstance(value, Mapping):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The one way to print where Ansible prints, and how wide lines may be there.
 
-Whatever is printed has words of nodes, users or tags in it, so nothing of it may command the terminal.
+Printed lines contain text of nodes, users and tags, so none of it may command the terminal.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def say(*lines: str) -> None:
 
 
 def warn(line: str) -> None:
-    display.warning(visible(line))
+    display.warning(visible(" ".join(line.split())))
 
 
 def whisper(line: str) -> None:
-    """Print a line for those who ask for all (-vvv)."""
+    """Print a line with -vvv alone."""
     display.vvv(visible(line))
 
 

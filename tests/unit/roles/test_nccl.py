@@ -519,6 +519,18 @@ def test_a_process_is_asked_which_nccl_it_has(which: Which) -> None:
     assert which(no) == (3, [f"{no}: there is no such process on {os.uname().nodename}"])
 
 
+def test_a_process_name_commands_no_terminal(which: Which) -> None:
+    """A user names processes by the name of a file, or by prctl()."""
+    code = "import sys; open('/proc/self/comm', 'w').write('a\\x1b[2Jb\\x9b'); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdout.readline()
+        told = "a?[2Jb??: no libnccl.so; it has loaded none, or has NCCL built in"
+        assert which(process.pid) == (3, [f"{process.pid} {told}"])
+        process.stdin.close()
+
+
 @pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 def test_what_brings_its_own_has_the_clusters_only_where_that_is_preloaded(which: Which) -> None:
     """PyTorch's wheels are linked with an RPATH, which the dynamic linker takes before LD_LIBRARY_PATH."""
