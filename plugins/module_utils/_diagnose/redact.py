@@ -28,22 +28,22 @@ _PLAIN = re.compile(
     r"|arn:aws[\w-]*:\S*|\[redacted\])\Z",
     re.IGNORECASE,
 )
+# A name and what is between it and its value. The name's beginning does not matter.
 _NAMED = re.compile(
-    rf"""(?P<name>(?:{_NAMES})[\w.-]{{0,60}})      # the name, whose beginning does not matter
+    rf"""(?P<name>(?:{_NAMES})[\w.-]{{0,60}})
     (?P<between>\\*["']?[ \t]*[:=][ \t]*)
     (?!\w+\][ ]-[ ])                               # a logger's name, as in [botocore.credentials:load] - INFO
-    (?P<value>
-      (?P<quote>["'])(?P<quoted>(?:\\.|(?!(?P=quote)).)*)(?P=quote)  # in quotes
-      | (?P<escaped>\\+["'])(?P<inner>.*?)(?P=escaped)             # in those of JSON within JSON
-      | [^\s,}}\]](?:(?!,[\s"'])[^\n])*                            # or up to what ends it
-    )""",
+    (?P<quote>\\{{0,63}}["'])?                       # a quote, or that of JSON within JSON
+    """,
     re.IGNORECASE | re.VERBOSE,
 )
+# Ends of values. A value is read by a loop: a pattern of all of it needs memory for each character.
+_QUOTED = {quote: re.compile(rf"\\.|{quote}|\n") for quote in "\"'"}
+_PLAIN_END = re.compile(r",(?=[\s\"'])|\n")
 _OPTION = re.compile(rf"(?P<before>--[\w-]{{0,40}}?(?:{_NAMES})[ \t]+)(?P<value>[^\s\"'-][^\s\"']*)", re.IGNORECASE)
 # YAML's text of several lines: all that is indented further than its name.
 _BLOCK = re.compile(
-    rf"^(?P<indent>[ \t]*)(?P<before>[\w.-]{{0,60}}?(?:{_NAMES})[\w.-]{{0,60}}[\"']?:[ \t]*[|>][-+\d]*[ \t]*\n)"
-    r"(?P<value>(?:(?P=indent)[ \t]+[^\n]*\n|[ \t]*\n)+)",
+    rf"^(?P<indent>[ \t]*)[\w.-]{{0,60}}?(?:{_NAMES})[\w.-]{{0,60}}[\"']?:[ \t]*[|>][-+\d]*[ \t]*\n",
     re.IGNORECASE | re.MULTILINE,
 )
 # A variable of an environment, as a list of names and values has it.
@@ -53,15 +53,15 @@ _LISTED = re.compile(
     re.IGNORECASE,
 )
 
+# The file was cut, and has the end of a key alone.
+_KEY_END = re.compile(r"^-----END [A-Z ]*PRIVATE KEY-----", re.MULTILINE)
+_KEY_LINE = re.compile(r"[A-Za-z0-9+/=]{16,}")
+
 # By form alone. The group `secret` is what goes.
+_KEY = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?P<secret>.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
+)
 _FORMS = {
-    "private key": re.compile(
-        r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?P<secret>.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
-    ),
-    # The file was cut, and has the end of a key alone.
-    "end of a private key": re.compile(
-        r"(?P<secret>(?:^[A-Za-z0-9+/=]{16,}\n)+)-----END [A-Z ]*PRIVATE KEY-----", re.MULTILINE
-    ),
     "AWS access key": re.compile(r"\b(?P<secret>(?:AKIA|ASIA)[A-Z0-9]{16})\b"),
     "AWS session token": re.compile(r"\b(?P<secret>(?:IQoJb3JpZ2lu|FwoGZXIvYXdz|FQoGZXIvYXdz)[A-Za-z0-9+/=%]{20,})"),
     "signature of a URL": re.compile(
@@ -76,7 +76,10 @@ _FORMS = {
     ),
     "bearer": re.compile(r"\bBearer\s+(?P<secret>[A-Za-z0-9._~+/=-]{16,})"),
     "password of a URL": re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://[^\s/:@\"']{0,100}:(?P<secret>[^\s/@\"']{1,200})@"),
-    "JSON web token": re.compile(r"\b(?P<secret>eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"),
+    # Whether there is a token is asked once for each word, wherever in the word the token begins.
+    "JSON web token": re.compile(
+        r"(?<![\w-])(?=[\w-]{13,}\.[\w-]{10,}\.)[\w-]*?\b(?P<secret>eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"
+    ),
     "token of a service": re.compile(
         r"\b(?P<secret>nvapi-[\w-]{20,}|hf_[A-Za-z0-9]{30,}|gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,}|glsa_\w{32,}"
         r"|glc_[\w=]{32,}|xox[abprs]-[\w-]{10,}|sk-[\w-]{20,})"
@@ -84,6 +87,7 @@ _FORMS = {
     "web hook": re.compile(r"hooks\.slack\.com/services/(?P<secret>[\w/]+)"),
     "hash of a password": re.compile(r"(?P<secret>\$(?:6|5|2[aby]|y|argon2id?)\$[\w./$=,+-]{20,})"),
 }
+END_OF_KEY = "end of a private key"
 NAMED, KNOWN = "value of a name such as password", "value that was told beside such a name elsewhere"
 
 
@@ -92,6 +96,7 @@ class Redactor:
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self.values = {value for value in values if _telling(value)}
+        self._index = _Index(())
 
     def clean(self, text: str) -> tuple[str, Counter[str]]:
         """Return a text without what its form or its name tells to be secret, and how much of each kind went."""
@@ -107,6 +112,8 @@ class Redactor:
 
             return replace
 
+        text = _KEY.sub(form("private key"), text)
+        text = _without_ends_of_keys(text, counts)
         for kind, pattern in _FORMS.items():
             text = pattern.sub(form(kind), text)
 
@@ -115,40 +122,151 @@ class Redactor:
             self._learn(match["value"])
             return match["before"] + MARK
 
-        def block(match: re.Match[str]) -> str:
-            counts[NAMED] += 1
-            for line in match["value"].splitlines():
-                self._learn(line)
-            return f"{match['indent']}{match['before']}{match['indent']}  {MARK}\n"
-
-        def named(match: re.Match[str]) -> str:
-            quote = match["quote"] or match["escaped"] or ""
-            value = (match["quoted"] or match["inner"] or "") if quote else match["value"].strip()
-            if not value or _PLAIN.match(value.rstrip("}])")) or MARK in value or _PLACES.search(match["name"]):
-                return match[0]
-            counts[NAMED] += 1
-            self._learn(value)
-            return f"{match['name']}{match['between']}{quote}{MARK}{quote}"
-
-        text = _BLOCK.sub(block, text)
+        text = self._without_blocks(text, counts)
         text = _LISTED.sub(plain, text)
-        text = _NAMED.sub(named, text)
+        text = self._without_named(text, counts)
         text = _OPTION.sub(plain, text)
         return text, counts
 
+    def _without_blocks(self, text: str, counts: Counter[str]) -> str:
+        done, parts = 0, []
+        match = _BLOCK.search(text)
+        while match:
+            at, lines = match.end(), []
+            while at < len(text):
+                end = text.find("\n", at) + 1 or len(text)
+                line = text[at:end]
+                deeper = line.startswith(match["indent"]) and line[len(match["indent"]) :][:1] in (" ", "\t")
+                if line.strip(" \t\n") and not deeper:
+                    break
+                lines.append(line)
+                at = end
+            if lines:
+                counts[NAMED] += 1
+                for line in lines:
+                    self._learn(line)
+                parts.append(f"{text[done : match.end()]}{match['indent']}  {MARK}\n")
+                done = at
+            match = _BLOCK.search(text, at)
+        return "".join([*parts, text[done:]])
+
+    def _without_named(self, text: str, counts: Counter[str]) -> str:
+        done, parts = 0, []
+        match = _NAMED.search(text)
+        while match:
+            quote, begin, end = _value(text, match)
+            if not end:
+                match = _NAMED.search(text, match.start() + 1)
+                continue
+            value = text[begin:end] if quote else text[begin:end].strip()
+            place = not value or MARK in value or _PLACES.search(match["name"])
+            if not place and not _PLAIN.match(value.rstrip("}])")):
+                counts[NAMED] += 1
+                self._learn(value)
+                parts += [text[done:begin], MARK]
+                done = end
+            match = _NAMED.search(text, end + len(quote))
+        return "".join([*parts, text[done:]])
+
     def known(self, text: str) -> tuple[str, int]:
         """Return a text without the values that are known, and how many went."""
-        count = 0
-        for value in sorted(self.values, key=len, reverse=True):
-            if value in text:
-                count += text.count(value)
-                text = text.replace(value, MARK)
-        return text, count
+        if self._index.values != len(self.values):
+            self._index = _Index(self.values)
+        at = done = count = 0
+        parts: list[str] = []
+        while True:
+            start = self._index.next(text, at)
+            if start < 0:
+                return "".join([*parts, text[done:]]), count
+            end = self._index.end(text, start)
+            if end:
+                count += 1
+                parts += [text[done:start], MARK]
+                done = end
+            at = end or start + 1
 
     def _learn(self, value: str) -> None:
         value = value.strip().strip("\"'")
         if _telling(value):
             self.values.add(value)
+
+
+class _Index:
+    """Finds values in texts in a time that hardly grows with their number, which other people may choose."""
+
+    FEW = 64  # beginnings that one pattern looks for
+    LONGEST = 64  # characters that are compared; of a longer value, the rest of the line goes, too
+
+    def __init__(self, values: Iterable[str]) -> None:
+        self.values = 0
+        self._of: dict[str, dict[int, set[str]]] = {}  # by their beginnings and lengths, the longest first
+        for value in sorted(values, key=len, reverse=True):
+            self.values += 1
+            key = value[: self.LONGEST]
+            self._of.setdefault(value[:SHORTEST], {}).setdefault(len(key), set()).add(key)
+        either = "|".join(map(re.escape, self._of))
+        self._pattern = re.compile(either) if 0 < len(self._of) <= self.FEW else None
+
+    def next(self, text: str, at: int) -> int:
+        """Return where a value may begin next; -1 where none does."""
+        if not self._of:
+            return -1
+        if self._pattern:
+            match = self._pattern.search(text, at)
+            return match.start() if match else -1
+        of = self._of
+        return next((i for i in range(at, len(text) - SHORTEST + 1) if text[i : i + SHORTEST] in of), -1)
+
+    def end(self, text: str, start: int) -> int:
+        """Return where the longest value ends that begins here; 0 where none does."""
+        for length, alike in self._of[text[start : start + SHORTEST]].items():
+            if text[start : start + length] in alike:
+                line = text.find("\n", start)
+                return start + length if length < self.LONGEST else line if line >= 0 else len(text)
+        return 0
+
+
+def _without_ends_of_keys(text: str, counts: Counter[str]) -> str:
+    done, parts = 0, []
+    for match in _KEY_END.finditer(text):
+        begin = match.start()
+        while begin > done:
+            line = text.rfind("\n", done, begin - 1) + 1 or done
+            if not _KEY_LINE.fullmatch(text, line, begin - 1):
+                break
+            begin = line
+        if begin < match.start():
+            counts[END_OF_KEY] += 1
+            parts += [text[done:begin], MARK, match[0]]
+        else:
+            parts.append(text[done : match.end()])
+        done = match.end()
+    return "".join([*parts, text[done:]])
+
+
+def _value(text: str, name: re.Match[str]) -> tuple[str, int, int]:
+    """Return the quote of the value after a name, where the value begins, and where it ends: at 0 if there is none."""
+    quote, begin = name["quote"] or "", name.end()
+    if len(quote) == 1:
+        last = 0  # a quote after a backslash, which ends the value where no other one does
+        for match in _QUOTED[quote].finditer(text, begin):
+            if match[0] == quote:
+                return quote, begin, match.start()
+            if match[0] == "\n":
+                break
+            last = match.end() - 1 if match[0][1] == quote else last
+        if last:
+            return quote, begin, last
+    elif quote:
+        line = text.find("\n", begin)
+        end = text.find(quote, begin, line if line >= 0 else len(text))
+        if end >= 0:
+            return quote, begin, end
+    begin -= len(quote)
+    if begin >= len(text) or text[begin].isspace() or text[begin] in ",}]":
+        return "", begin, 0
+    found = _PLAIN_END.search(text, begin + 1)
+    return "", begin, found.start() if found else len(text)
 
 
 def _telling(value: str) -> bool:
