@@ -287,7 +287,7 @@ def readable(size: int) -> str:
 
 def parse_size(value: Any) -> int:
     """Return the bytes that 16G, 128M, 64KiB or a number mean, as nccl-tests reads them."""
-    match = re.fullmatch(r"\s*(\d+)\s*([KMGT]?)(?:i?B)?\s*", str(value), re.IGNORECASE)
+    match = re.fullmatch(r"(\d{1,18})\s*([KMGT]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
     if isinstance(value, bool) or not match or not int(match[1]):
         raise Problem(f"{value!r} is no size; needed: a number of bytes, or one such as 128M or 16G")
     return int(match[1]) * _UNITS[match[2].upper()]

@@ -76,16 +76,17 @@ class NetworkReader:
         "plugin": re.compile(r"NET/OFI Initializing (aws-ofi-nccl \S+)"),
         "libfabric": re.compile(r"NET/OFI Using Libfabric version (\S+)"),
         "protocol": re.compile(r"NET/OFI Using transport protocol (\w+)"),
-        "loaded": re.compile(r"NET/Plugin *: Loaded net plugin (\S.*?) \(v\d+\)"),
+        "loaded": re.compile(r"^NET/Plugin *: Loaded net plugin (\S.*?) \(v\d+\)"),
         "base_tuner": re.compile(r"NET/OFI (Region|Model) base Tuner is chosen"),
         "tuner": re.compile(r"TUNER/Plugin: Using (?:tuner plugin )?(?!internal)(\S.*?)(?: \(v\d+\))?$"),
         "no_tuner": re.compile(
-            r"NET/OFI The (tuner) plugin can not be loaded when explicitly|(?:TUNER/Plugin:|tuner) .*(internal) tuner"
+            r"NET/OFI The (tuner) plugin can not be loaded when explicitly"
+            r"|^(?:(?!TUNER/Plugin: |tuner ).)*(?:TUNER/Plugin:|tuner) .*(internal) tuner"
         ),
     }
-    _PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is (\S+?)(?:, fabric is (\S+))?(?: \(found (\d+) nics?\))?$")
+    _PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is (\S+?)(?:, fabric is (\S+))?(?: \(found (\d{1,9}) nics?\))?$")
     _USED = re.compile(r"^(?:Using network|Assigned NET plugin) (\S.*?)(?: to comm)?$")
-    _CHANNEL = re.compile(r"Channel \S+ : .* via NET/([^/]+)/\S+")
+    _CHANNEL = re.compile(r"^Channel \S+ : .* via NET/([^/]+)/\S+")
     _WEAK = re.compile(r"^NET/(Socket|IB) *: Using ?\[0\]")
     _SET = re.compile(r"^((?:NCCL|OFI|FI)_\w+) set by environment to (.*?)\.?$")
 

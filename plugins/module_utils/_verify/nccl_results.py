@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify.nccl_network import Network, NetworkReader
@@ -33,35 +33,43 @@ COLLECTIVES = (
 _MOST_MESSAGES = 20
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# Open MPI: [1,0]<stdout>:, [prterun-head-123@1,0]<stdout>: and [1,mpirank:0,algo-1]<stdout>:
+_TAGGED = re.compile(r"\[([^\s\]]*)\]<std\w+>:\s?")
+_TAG = re.compile(r"mpirank:(\d{1,9})(?!\d)|(?<!\d)(\d{1,9})\Z")
 _LABELS = (
-    # Open MPI: [1,0]<stdout>:, [prterun-head-123@1,0]<stdout>: and [1,mpirank:0,algo-1]<stdout>:
-    re.compile(r"\[(?:\S*?mpirank:(\d+)\S*|\S*?(\d+))\]<std\w+>:\s?"),
     re.compile(r" {0,4}(\d{1,6}):(?: |$)"),  # srun --label
     re.compile(r"\[(\d{1,6})\] ?(?=\s|#|$|[\w.-]+:\d+:\d+ \[)"),  # Hydra's -prepend-rank
 )
 # ip-10-0-0-1:812:847 [3] NCCL INFO ..., with the source of a warning or a timestamp in some versions
 _DEBUG = re.compile(
-    r"(?P<time>\[\d{4}-\d\d-\d\d [^\]]*\] )?(?P<who>\S+:\d+:\d+) \[\d+\] (?:\S+:\d+ (?:\(.*?\) )?)?"
+    r"(?:\[\d{4}-\d\d-\d\d [^\[\]]*\] |(?<!\S))(?P<who>\S+:\d+:\d+) \[\d+\] (?:\S+:\d+ (?:\([^()]*\) )?)?"
     r"NCCL (?P<level>INFO|WARN|ABORT) (?P<text>.*)"
 )
 _RANK = re.compile(
-    r"#?\s*Rank\s+(\d+)(?:\s+Group\s+(\d+))?\s+Pid\s+(\d+)\s+on\s+(\S+)\s+device\s+(\d+)\s+\[([^\]]+)\]\s*(.*)"
+    r"#?\s*Rank\s+(\d{1,9})(?:\s+Group\s+(\d{1,9}))?\s+Pid\s+(\d{1,9})\s+on\s+(\S+)\s+device\s+(\d{1,9})\s+"
+    r"\[([^\]]+)\]\s*(.*)"
 )
 # The nodes, as the list of devices and the debug lines that nothing precedes name them
 _HOSTS = re.compile(
-    r"Rank\s+\d+ .* on\s+(\S+)\s+device|^(?:\[\S+\]<std\w+>:\s?| {0,4}\d+: |)([\w.-]+):\d+:\d+ \[\d+\] ", re.MULTILINE
+    r"Rank\s+\d+ (?:(?!Rank\s).)* on\s+(\S+)\s+device"
+    r"|^(?:\[\S+\]<std\w+>:\s?| {0,4}\d+: |)([\w.-]+):\d+:\d+ \[\d+\] ",
+    re.MULTILINE,
 )
-_VERSION = re.compile(r"nccl-tests version (\S+)(?: \(\w+\))? nccl-headers=(\d+) nccl-library=(\d+)")
+_VERSION = re.compile(r"nccl-tests version (\S+)(?: \(\w+\))? nccl-headers=(\d+) nccl-library=(\d{1,9})\b")
 _OPTIONS = re.compile(
-    r"#?\s*nThread (?P<threads>\d+) nGpus (?P<gpus>\d+) minBytes (?P<min_bytes>\d+) maxBytes (?P<max_bytes>\d+) "
-    r"step: (?P<step>\d+)\((?P<step_kind>\w+)\) warmup iters: (?P<warmup>\d+) iters: (?P<iterations>\d+)(?P<rest>.*)"
+    r"#?\s*nThread (?P<threads>\d{1,9}) nGpus (?P<gpus>\d{1,9}) minBytes (?P<min_bytes>\d{1,18}) "
+    r"maxBytes (?P<max_bytes>\d{1,18}) step: (?P<step>\d{1,18})\((?P<step_kind>\w+)\) "
+    r"warmup iters: (?P<warmup>\d{1,9}) iters: (?P<iterations>\d{1,9})\b(?P<rest>.*)"
 )
-_LATER_OPTIONS = re.compile(r"(agg iters|validation|graph|unalign): (\d+)")
+_LATER_OPTIONS = re.compile(r"(agg iters|validation|graph|unalign): (\d{1,9})\b")
 # The width of a row's first five columns, where the name of a host that follows cannot be told from the root
 _PREAMBLE_WIDTH = 52
 _TYPE = re.compile(r"(?:u?int\d+|half|float|double|bfloat16|f(?:p)?8\w*)\Z")
 _NUMBER = re.compile(r"-?(?:\d[\d.]*(?:e[+-]?\d+)?|inf|nan)\Z")
-_TIMESTAMP = re.compile(r"\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*\Z")
+_COUNT = re.compile(r"\d{1,18}\Z")
+_MOST_WORDS = 60  # of a row; the widest has half as many
+_LONGEST_NAME = 255  # of a host, as Linux limits it
+_TIMESTAMP = re.compile(r"(?<!\s)\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*\Z")
 # Hydra labels each piece of a row
 _INNER_LABEL = re.compile(r"(?<=\S)\[\d{1,6}\](?= )")
 
@@ -75,7 +83,8 @@ _COMPLAINT = re.compile(
     r"error while loading shared libraries|cannot open shared object|command not found|execve\(\)"
     r"|(?:srun|slurmstepd): error:|DUE TO TIME LIMIT"
     r"|Segmentation fault|Bus error|[Oo]ut [Oo]f [Mm]emory|oom[-_]kill|MPI_ABORT was invoked|exited on signal"
-    r"|There are not enough slots|ORTE was unable|PRTE .*unable|PMIX? ERROR|unable to (?:launch|start)|UNREACHABLE"
+    r"|There are not enough slots|ORTE was unable|PRTE (?:(?!PRTE ).)*unable|PMIX? ERROR"
+    r"|unable to (?:launch|start)|UNREACHABLE"
 )
 _IGNORED = re.compile(r"\(ignored\)|[Ww]arning")
 # Lines that follow from another line, which tells more
@@ -235,10 +244,14 @@ def why(result: Result) -> str:
 
 
 def _unlabel(line: str) -> tuple[str, str]:
+    tagged = _TAGGED.match(line)
+    rank = _TAG.search(tagged[1]) if tagged else None
+    if tagged and rank:
+        return str(int(rank[1] or rank[2])), line[tagged.end() :]
     for pattern in _LABELS:
         match = pattern.match(line)
         if match:
-            return str(int(next(filter(None, match.groups())))), line[match.end() :]
+            return str(int(match[1])), line[match.end() :]
     return "", line
 
 
@@ -259,14 +272,14 @@ def _begins(line: str, run: _Run) -> bool:
     return any(new and old and new != old for new, old in known)
 
 
-def _glued(before: str, who: str, hosts: Iterable[str]) -> str:
+def _glued(before: str, who: str, hosts: Set[str]) -> str:
     """Return what of the word before a debug line is the end of a row: -1p5-1:812:847 is root -1 and the node p5-1."""
     host = who.rsplit(":", 2)[0]
     if host in hosts:
         return ""
-    for name in sorted(hosts, key=len, reverse=True):
-        if host.endswith(name):
-            return host[: -len(name)]
+    for start in range(max(1, len(host) - _LONGEST_NAME), len(host)):
+        if host[start:] in hosts:
+            return host[:start]
     if before.strip() and len(before) < _PREAMBLE_WIDTH < len(before) + len(host):
         return host[: _PREAMBLE_WIDTH - len(before)]
     return ""
@@ -367,7 +380,7 @@ class _Run:
             for key, value in _LATER_OPTIONS.findall(match["rest"]):
                 self.options[key.replace(" ", "_")] = int(value)
             return True
-        match = re.match(r"#?\s*Reducing maxBytes to (\d+) due to memory limitation", line)
+        match = re.match(r"#?\s*Reducing maxBytes to (\d{1,18}) due to memory limitation", line)
         if match:
             self.options["reduced_to"] = int(match[1])
         return bool(match)
@@ -391,7 +404,7 @@ class _Run:
         if words[:2] == ["size", "count"] and "busbw" in words:
             self.columns = [word for word in words if word != "timestamp"]
             return True
-        match = re.match(r"#?\s*Out of bounds values\s*:\s*(\d+)", line)
+        match = re.match(r"#?\s*Out of bounds values\s*:\s*(\d{1,18})\b", line)
         if match:
             self.out_of_bounds = int(match[1])
             return True
@@ -410,7 +423,7 @@ class _Run:
         """Read a row, or the part of one that a line of NCCL's interrupts."""
         text = _TIMESTAMP.sub("", _INNER_LABEL.sub(" ", text))
         words = text.split()
-        if len(words) > 2 and words[0].isdigit() and words[1].isdigit() and _TYPE.match(words[2]):
+        if len(words) > 2 and _COUNT.match(words[0]) and _COUNT.match(words[1]) and _TYPE.match(words[2]):
             self.pending = text
         elif self.pending and words and all(_NUMBER.match(word) or word == "N/A" for word in words):
             self.pending += " " + text
@@ -419,7 +432,7 @@ class _Run:
         row = self._row(self.pending.split())
         if row and self.readable:
             self.rows.append(row)
-        if row:
+        if row or len(self.pending.split()) > _MOST_WORDS:
             self.pending = ""
         return True
 
@@ -434,7 +447,7 @@ class _Run:
             leading = self.columns[: starts[0]] if starts else []
             halves = [self.columns[a:b] for a, b in zip(starts, [*starts[1:], len(self.columns)])]
         has_root = "root" in leading if self.columns else len(rest) % 2 == 1
-        root = int(rest.pop(0)) if has_root and rest and re.match(r"-?\d+\Z", rest[0]) else None
+        root = int(rest.pop(0)) if has_root and rest and re.match(r"-?\d{1,18}\Z", rest[0]) else None
         if not halves or len(rest) < sum(len(half) for half in halves):
             return None
         found: list[Values] = []
@@ -450,9 +463,10 @@ class _Run:
     def result(self, collective: str) -> Result:
         """Return what was read."""
         complete = bool(self.rows) and self.average is not None
-        harmless = [error for error in self.errors if error in self.complaints] if complete else []
+        harmless = self.complaints if complete else set()
         # What ended it first, then what may have, and last what says itself that it did not.
         errors = [error for error in self.errors if error not in harmless]
+        ignored = [error for error in self.errors if error in harmless]
         errors.sort(key=lambda error: (error in self.complaints, bool(_IGNORED.search(error))))
         errors = errors or (self.consequences if self.average is None else [])
         if self.out_of_bounds:
@@ -471,6 +485,6 @@ class _Run:
             out_of_bounds=self.out_of_bounds,
             complete=complete,
             errors=list(dict.fromkeys(errors))[:_MOST_MESSAGES],
-            warnings=list(dict.fromkeys([*self.warnings, *harmless]))[:_MOST_MESSAGES],
+            warnings=list(dict.fromkeys([*self.warnings, *ignored]))[:_MOST_MESSAGES],
             network=network,
         )

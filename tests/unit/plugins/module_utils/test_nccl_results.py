@@ -11,6 +11,7 @@ import pytest
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import nccl_results as results
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify.nccl_network import Network, network_problem
+from ansible_collections.pcluster.postboot.tests import patterns
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "nccl"
 GIB = 2**30
@@ -298,3 +299,62 @@ def test_versions_by_number() -> None:
         "2.29.7",
         "2.32.3",
     ]
+
+
+TABLE = HEAD + "\n#  size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
+ROW = " 1024 256 float sum -1 9.1 0.1 0.2 0 9.2 0.1 0.2 0\n"
+# What any program of a job may print, in its size.
+HOSTILE = {
+    "numbers after half a row": lambda size: HEAD + "\n# size count busbw\n 8 2 float\n" + "1.5\n" * (size // 4),
+    "hosts": lambda size: TABLE
+    + "".join(f"h{n}:1:2 [0] NCCL INFO a\n 8 q{n}:1:2 [0] NCCL INFO b\n" for n in range(size // 60)),
+    "a word of processes": lambda size: "NCCL " + "a:1:2" * (size // 5),
+    "a debug line of brackets": lambda size: "NCCL " + "[2026-01-01 " * (size // 12),
+    "a debug line of sources": lambda size: "a:1:2 [0] a:1 (" * (size // 15) + " NCCL ",
+    "labels": lambda size: "[" + "mpirank:1" * (size // 9),
+    "blanks in a row": lambda size: TABLE + ROW.rstrip() + " " * size + "x",
+    "ranks": lambda size: "Rank 0 " * (size // 7),
+    "complaints": lambda size: TABLE
+    + ROW
+    + "".join(f"srun: error: {n}\n" for n in range(size // 16))
+    + "# Avg bus bandwidth : 1\n",
+    "words of one complaint": lambda size: TABLE + "PRTE " * (size // 5),
+    "channels": lambda size: "a:1:2 [0] NCCL INFO " + "Channel 0 : via NET/" * (size // 20),
+    "tuners": lambda size: "a:1:2 [0] NCCL INFO " + "tuner " * (size // 6),
+    "headers": lambda size: (HEAD + "\n") * (size // 100),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_time_grows_as_the_output_does(kind: str) -> None:
+    # Eight times the text takes eight times as long, and quadratic work 64 times.
+    small, large = (patterns.seconds(results.parse, HOSTILE[kind](size), 4) for size in (10_000, 80_000))
+    assert large < max(20 * small, 0.05)
+
+
+LONG = "9" * 5000  # Python converts no more than 4300 digits
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "² 2 float sum -1 9 9 9 0 9 9 9 0",
+        f"{LONG} 2 float sum -1 9 9 9 0 9 9 9 0",
+        f"8 {LONG} float sum -1 9 9 9 0 9 9 9 0",
+        f"8 2 float sum {LONG} 9 9 9 0 9 9 9 0",
+        f"8 2 float sum -1 9 9 9 {LONG} 9 9 9 0",
+        f"# Out of bounds values : {LONG} FAILED",
+        f"# Rank  0 Group  0 Pid {LONG} on a device  0 [0x00] NVIDIA H100",
+        f"# nccl-tests version 2.17.4 nccl-headers=23007 nccl-library={LONG}",
+        f"# Reducing maxBytes to {LONG} due to memory limitation",
+        HEAD.replace("nThread 1", f"nThread {LONG}"),
+        f"{HEAD} graph: {LONG}",
+        f"[1,{LONG}]<stdout>:# nThread",
+        f"[1,mpirank:{LONG},algo-1]<stdout>:# nThread",
+        f"a:1:2 [0] NCCL INFO NET/OFI Selected provider is efa (found {LONG} nics)",
+    ],
+)
+def test_odd_numbers_spoil_no_more_than_their_line(line: str) -> None:
+    *_more, result = results.parse(f"{TABLE}{line}\n{ROW}# Avg bus bandwidth : 1\n")
+    assert (1024, 0.2, 0.2) in figures(result)
+    json.dumps(results.plain(result._asdict()))
