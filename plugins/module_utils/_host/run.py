@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +31,7 @@ class Said:
     code: int
     out: str
     err: str
+    dropped: int = 0  # bytes that it wrote and that were not kept
 
     @property
     def lines(self) -> list[str]:
@@ -94,6 +97,59 @@ def _let_go(process: subprocess.Popen[str]) -> None:
                 stream.close()
 
 
+class _Kept:
+    """The last bytes of a stream."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.whole = most, 0
+        self.data = bytearray()
+
+    def add(self, data: bytes) -> None:
+        self.whole += len(data)
+        self.data += data
+        if len(self.data) > 2 * self.most:  # not with each piece, which would copy all of them again and again
+            del self.data[: -self.most]
+
+    def text(self) -> str:
+        text = bytes(self.data[-self.most :]).decode("utf-8", "replace")
+        return text.replace("\r\n", "\n").replace("\r", "\n")  # as Popen does with texts
+
+
+def _end_of_output(process: subprocess.Popen[str], text: str | None, seconds: float, most: int) -> tuple[str, str, int]:
+    """Read a program's output to its end and keep the last bytes. Raises TimeoutExpired."""
+    until = time.monotonic() + seconds
+    kept = {stream: _Kept(most) for stream in (process.stdout, process.stderr) if stream}
+    given = (text or "").encode()
+    with selectors.DefaultSelector() as selector:
+        for stream in kept:
+            selector.register(stream, selectors.EVENT_READ)
+        if process.stdin:
+            os.set_blocking(process.stdin.fileno(), False)
+            selector.register(process.stdin, selectors.EVENT_WRITE)
+        while selector.get_map():
+            left = until - time.monotonic()
+            ready = selector.select(max(0.0, left))
+            if not ready and left <= 0:
+                raise subprocess.TimeoutExpired(process.args, seconds)
+            for key, _events in ready:
+                if key.fileobj is process.stdin:
+                    try:
+                        given = given[os.write(key.fd, given) :]
+                    except BrokenPipeError:  # it ends without having read all
+                        given = b""
+                    more = bool(given)
+                else:
+                    data = os.read(key.fd, 1 << 16)
+                    kept[key.fileobj].add(data)  # type: ignore[index]
+                    more = bool(data)
+                if not more:
+                    selector.unregister(key.fileobj)
+                    key.fileobj.close()  # type: ignore[union-attr]
+    process.wait(max(0.0, until - time.monotonic()))
+    texts = [kept[stream].text() if stream else "" for stream in (process.stdout, process.stderr)]
+    return texts[0], texts[1], sum(max(0, one.whole - most) for one in kept.values())
+
+
 def run(
     argv: Sequence[str],
     seconds: float,
@@ -105,6 +161,7 @@ def run(
     user: int | None = None,
     merged: bool = False,
     hint: str = "",
+    most: int = 0,
 ) -> Said:
     """Run a program to its end, whatever its exit code is.
 
@@ -117,6 +174,7 @@ def run(
     user:        the id of the user and the group that it runs as
     merged:      whether what it writes to its standard error is part of its output, in the order of writing
     hint:        what to do where it does not end, such as "see what it waits for"
+    most:        how many bytes of its output, and of its errors, are kept, the last ones; 0 is all of them
 
     Raises NotRun where the program is not there, cannot be started, or does not end in time.
     """
@@ -140,11 +198,14 @@ def run(
             raise NotRun(f"the program {argv[0]} is not there") from error
         raise NotRun(f"{argv[0]} cannot be run: {error.strerror}: {error.filename}") from error
     try:
-        out, err = process.communicate(text, timeout=seconds)
+        if most:
+            out, err, dropped = _end_of_output(process, text, seconds, most)
+        else:
+            (out, err), dropped = process.communicate(text, timeout=seconds), 0
     except subprocess.TimeoutExpired as error:
         raise NotRun(f"'{command}' did not end within {seconds:g} s{hint and f'; {hint}'}") from error
     finally:
         if process.returncode is None:
             _kill(process.pid)
             _let_go(process)
-    return Said(command, process.returncode, out, err or "")
+    return Said(command, process.returncode, out, err or "", dropped)

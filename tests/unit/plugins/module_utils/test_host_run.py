@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable
@@ -51,6 +52,31 @@ def test_what_a_program_said_is_its_errors_or_else_its_output(program: Program) 
     assert (silent.first, silent.last) == ("it ended with 4 and said nothing",) * 2
     with pytest.raises(Problem, match="ended with 4: it said nothing"):
         silent.output()
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_the_end_of_long_output_is_kept(program: Program, merged: bool) -> None:
+    """As of `journalctl -u slurmd`, into which jobs write: what is kept is bounded, also while it is read."""
+    many = program("cat; yes 0123456789abcde | head -c 30000000; printf 'last\\r\\n'; echo error >&2")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    said = run([many], PATIENCE, text="first\n", merged=merged, most=1000)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 5000  # KiB
+    assert said.out.endswith("abcde\nlast\nerror\n" if merged else "abcde\nlast\n")
+    assert 990 < len(said.out) <= 1000
+    assert said.err == ("" if merged else "error\n")
+    assert said.dropped == 30_000_000 + 6 + 6 + (6 if merged else 0) - 1000
+    short = run([program("cat; exit 3")], 10, text="x" * 300_000, most=400_000)
+    assert (len(short.out), short.code, short.dropped) == (300_000, 3, 0)
+    assert run([program("exit 0")], 10, text="x" * 300_000, most=9).out == ""
+
+
+def test_long_output_has_its_time(program: Program) -> None:
+    begin = time.monotonic()
+    with pytest.raises(NotRun, match="did not end within 1 s"):
+        run([program("yes")], 1, most=1000)
+    with pytest.raises(NotRun, match="did not end within 1 s"):
+        run([program("exec >&- 2>&-; sleep 600")], 1, most=1000)
+    assert time.monotonic() - begin < PATIENCE
 
 
 def test_merged_output_keeps_its_order(program: Program) -> None:
