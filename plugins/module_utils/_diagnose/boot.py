@@ -28,10 +28,12 @@ _LOGGED = re.compile(r"^\S+Z (?:bootstrap\.sh\[\d+\]|pull): (?P<said>.*)$")
 _TOLD = re.compile(rf"{logs.BOOT}pcluster-postboot: (?P<said>.*?)(?P<failed>; see \S*pull\.log)?$")
 _BEGINS = re.compile(r"(?:site|bake) begins: ")
 _DONE = re.compile(
-    r"\d+ components are as they should be|pcluster-postboot\.service goes on|--mode is none|check mode, "
+    r"(?<!\d)\d+ components are as they should be|pcluster-postboot\.service goes on|--mode is none|check mode, "
 )
 _ENDED = re.compile(rf"^failed: |{_DONE.pattern}|asked to end while|ended by SIG")
-_OTHER_BYTES = re.compile(r"no source delivered .*\bcame with sha\d+ |has the sha256 [0-9a-f]{64}; needed")
+_OTHER_BYTES = re.compile(
+    r"no source delivered (?:(?!no source ).)*\bcame with sha\d+ |has the sha256 [0-9a-f]{64}; needed"
+)
 
 # What our line says, in which order it is asked for, and what to do.
 RULES = (
@@ -42,13 +44,13 @@ RULES = (
         "--bundle and --sha256 are of two bundles, or the object was changed: publish again, and take both as printed",
     ),
     (
-        r"cannot be read: .*(?:\(403\)|Forbidden|AccessDenied)",
+        r"cannot be read: (?:(?!cannot be read: ).)*(?:\(403\)|Forbidden|AccessDenied)",
         "bundle-forbidden",
         "the node may not read the bundle",
         "give the role of the instance the rights of examples/iam/node-bundle.json (Iam/S3Access, as publish prints)",
     ),
     (
-        r"cannot be read: .*(?:\(404\)|Not Found|NoSuchKey)",
+        r"cannot be read: (?:(?!cannot be read: ).)*(?:\(404\)|Not Found|NoSuchKey)",
         "bundle-gone",
         "the bundle is not in S3",
         "correct --bundle in CustomActions, or publish the bundle again",
@@ -229,8 +231,8 @@ def failed_action(evidence: Evidence) -> Iterator[Finding]:
     # custom_action_executor.py of aws-parallelcluster-cookbook, 3.13.0.
     where, match = last(
         _actions(evidence),
-        rf"{logs.BOOT}(?:fetch_and_run - )?Failed to (?:execute|download|run) (On\w+ script[^\",]*)"
-        r"[^\"]*?return code: (\d+)",
+        rf"{logs.BOOT}(?:fetch_and_run - )?Failed to (?:execute|download|run) (On\w+ script(?:(?!Failed to )[^\",])*?)"
+        r"(?:,(?:(?!Failed to )[^\"])*?)?return code: (\d+)",
     )
     if not match or list(failed_boot(evidence)):
         return

@@ -41,8 +41,9 @@ _PLACED = re.compile(
     r"(?:, private_ip='[^']*', hostname='(?P<host>[^']*)')?"
 )
 _FAILURES = re.compile(
-    rf"{logs.MANAGER}WARNING - Found the following bootstrap failure nodes: \(x\d{{1,9}}\) (\[.*\])"
+    rf"{logs.MANAGER}WARNING - Found the following bootstrap failure nodes: \(x\d{{1,9}}\) (\[[^\[\]]*\])"
 )
+_INACTIVE = rf"{logs.MANAGER}INFO - Placing bootstrap failure partitions to INACTIVE: (\[[^\[\]]*\])$"
 _CAPACITY = (
     *("InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity"),
     *(
@@ -54,7 +55,7 @@ _CAPACITY = (
     ),
 )
 # What users and ParallelCluster do on purpose.
-_ORDINARY = re.compile(r"\(Code:.*\)|Power(?:ed|ing)? ?(?:down|up)|^none$", re.IGNORECASE)
+_ORDINARY = re.compile(r"\(Code:[^()]*\)|Power(?:ed|ing)? ?(?:down|up)|^none$", re.IGNORECASE)
 
 
 def names_of(text: str) -> list[str]:
@@ -116,8 +117,7 @@ def protected_mode(evidence: Evidence) -> Iterator[Finding]:
         return
     where, said, counts = bootstrap_failures(evidence)
     where = where or name
-    placing = rf"{logs.MANAGER}INFO - Placing bootstrap failure partitions to INACTIVE: (\[.*\])$"
-    _log, match = last(evidence.recent("clustermgtd"), placing)
+    _log, match = last(evidence.recent("clustermgtd"), _INACTIVE)
     queues = tuple(f"{queue}-{kind}-" for queue in names_of(match[1]) for kind in ("st", "dy")) if match else ()
     # A node's name begins with its queue; boots of other queues are another matter.
     counts = Counter({node: count for node, count in counts.items() if node.startswith(queues)}) if queues else counts
@@ -161,8 +161,8 @@ def launches(evidence: Evidence) -> Iterator[Finding]:
     """Find launches that EC2 has refused, one finding for each of EC2's reasons."""
     found: dict[str, tuple[str, str, set[str]]] = {}
     pattern = re.compile(
-        rf"{logs.MANAGER}ERROR - Encountered exception when launching instances for nodes \(x\d{{1,9}}\) (\[.*?\]): "
-        r".*?An error occurred \(([\w.]+)\)"
+        rf"{logs.MANAGER}ERROR - Encountered exception when launching instances for nodes \(x\d{{1,9}}\) "
+        r"(\[[^\[\]]*\]): (?:(?!Encountered exception ).)*?An error occurred \(([\w.]+)\)"
     )
     for name, line in evidence.recent("clustermgtd", "slurm_resume"):
         match = pattern.match(line)

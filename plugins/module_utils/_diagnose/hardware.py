@@ -49,9 +49,10 @@ def _expected(evidence: Evidence) -> tuple[int, str]:
     """Return how many GPUs the node should have, by whoever knows of most, and who that is."""
     known = {"as PCI has them": int((evidence.facts.get("gpus") or {}).get("count") or 0)}
     for _name, text in evidence.named("scontrol-node"):
-        match = re.search(r"^ *Gres=(?:[^ \n]*,)?gpu:(?:[^:(,\s]+:)?(\d+)", text, re.MULTILINE)
-        if match:
-            known["as Slurm has them configured"] = int(match[1])
+        gres = ",".join(re.findall(r"^ *Gres=(\S*)", text, re.MULTILINE))
+        counts = re.findall(r"(?:^|,)gpu:(?:[^:(,]+:)?(\d{1,9})", gres)
+        if counts:
+            known["as Slurm has them configured"] = int(counts[-1])
     source = max(known, key=lambda key: known[key])
     return known[source], source
 

@@ -34,7 +34,7 @@ _WORDS = (
     # lustre 2.15, lustre/ptlrpc/import.c, ptlrpc_connect_interpret() and ptlrpc_import_recovery_state_machine()
     (
         r"Lustre(?:Error)?: (?:[\da-f]+-[\da-f]+: )?\S+: "
-        r"(?:This client was evicted by|Connection (?:to|restored to) \S+ .*was lost)",
+        r"(?:This client was evicted by|Connection (?:to|restored to) \S+ (?:(?!Connection ).)*was lost)",
         "lustre",
         "the Lustre client lost its connection",
         FAULT,

@@ -34,7 +34,7 @@ _MOST_PAGES = 200  # of one question; a page has 50 streams
 # A gone node's own words, and nothing of other nodes.
 _FINDERS = (*boot.FINDERS, *hardware.FINDERS, *storage.FINDERS)
 _COMPLAINT = re.compile(rf"{logs.MANAGER}(?:(?:WARNING|ERROR) - |INFO - Placing bootstrap failure )")
-_NAME = re.compile(r"[a-z][a-z0-9-]*-(?:st|dy)-[a-z0-9-]+-\d+|i-[0-9a-f]{8,17}")
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,63}-(?:st|dy)-[a-z0-9-]{1,64}-\d+|i-[0-9a-f]{8,17}")
 
 
 class Limits(NamedTuple):
