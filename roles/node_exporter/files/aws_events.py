@@ -48,7 +48,7 @@ NO_NODES = re.compile(r"JobHeld.*|Dependency.*|BeginTime|JobArrayTaskLimit|Reser
 # One such id among those that are asked for, and EC2 tells of none of them.
 UNKNOWN = "(InvalidCapacityReservationId.NotFound)"
 REFUSED = re.compile(r"\((?:UnauthorizedOperation|AccessDenied|AccessDeniedException)\)")
-NODE = re.compile(r"([a-z0-9-]+)-(?:st|dy)-([a-z0-9-]+)-\d+")
+NODE = re.compile(r"([a-z0-9-]{1,64})-(?:st|dy)-([a-z0-9-]{1,64})-\d+")
 SAMPLE = re.compile(r"^(?P<metric>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
 ANSWERED, DENIED = "pcluster_aws_events_timestamp_seconds", "pcluster_aws_events_denied"
 HELP = {

@@ -102,7 +102,7 @@ class Registry:
     def _authorization(self, challenge: str, url: str) -> str:
         """Answer a registry that wants to know who asks, as enroot does: by the login for the host that is asked."""
         kind, _space, rest = challenge.partition(" ")
-        parts = dict(re.findall(r'([A-Za-z]+)="([^"]*)"', rest))
+        parts = dict(re.findall(r'(?<![A-Za-z])([A-Za-z]+)="([^"]*)"', rest))
         if kind.lower() == "basic":
             return self._basic(url)
         if kind.lower() != "bearer" or "realm" not in parts:

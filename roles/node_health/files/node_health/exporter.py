@@ -20,7 +20,7 @@ BLANK = 0x7FFFFFFFFFFFFFF0
 MOST = 64 * 2**20  # bytes of a page
 HEALTH, XIDS = "DCGM_EXP_GPU_HEALTH_STATUS", "DCGM_EXP_XID_ERRORS_COUNT"
 _LABELS = re.compile(r'gpu="([^"]*)",UUID="([^"]*)",pci_bus_id="([^"]*)"')
-_NVLINK = re.compile(r'health_error_code="([^"]*)".*health_watch="NVLINK"')
+_NVLINK = re.compile(r'health_error_code="([^"]*)"(?:(?!health_error_code=).)*health_watch="NVLINK"')
 _XID = re.compile(r'\bxid="(\d+)"')
 
 

@@ -33,9 +33,9 @@ WATCHED = 3600.0  # seconds for which a finding that is only watched is told
 ACTION = 154
 ACTIONS = {0: "", 2: "reboot"}
 
-_XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f]+:[0-9A-Fa-f]+:[0-9A-Fa-f]+)[^)]*\): (\d+)(?:, (.*))?")
+_XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f]{1,8}:[0-9A-Fa-f]{1,8}:[0-9A-Fa-f]{1,8})[^)]*\): (\d+)(?:, (.*))?")
 _SXID = re.compile(r"nvidia-nvswitch(\d+): SXid \(PCI:[^)]*\): (\d+), (Fatal|Non-fatal)\b")
-_TO = re.compile(r"recovery action changed from \S+ \([^)]*\) to 0x([0-9A-Fa-f]+)")
+_TO = re.compile(r"recovery action changed from \S+ \([^()]*\) to 0x([0-9A-Fa-f]+)")
 
 
 class Record(NamedTuple):

@@ -9,7 +9,7 @@ import time
 from typing import NamedTuple
 
 # slurm_plugin/slurm_resources.py of aws-parallelcluster-node 3.16.1, parse_nodename
-NAME = re.compile(r"([a-z0-9-]+)-(st|dy)-([a-z0-9-]+)-\d+")
+NAME = re.compile(r"([a-z0-9-]{1,64})-(st|dy)-([a-z0-9-]{1,64})-\d+")
 # States in which a node takes no jobs, or in which somebody works on that node already.
 OUT = frozenset(("DOWN", "DRAIN", "FAIL", "FUTURE", "UNKNOWN", "INVALID_REG", "MAINTENANCE", "REBOOT_REQUESTED",
                  "REBOOT_ISSUED", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP"))  # fmt: skip
@@ -50,7 +50,7 @@ def parse_nodes(text: str) -> dict[str, Node]:
     found = {}
     for line in text.splitlines():
         head, _mark, tail = line.partition(" Reason=")
-        match = re.match(r"(.*) \[\S+@\S+\](.*)", tail)
+        match = re.match(r"(.*) \[[^\s@\[\]]+@[^\s\[\]]+\](.*)", tail)
         reason, rest = (match[1], match[2]) if match else ("", tail)
         fields: dict[str, str] = {}
         for key, value in re.findall(r"(?:^|\s)(\w+)=(\S*)", head + rest):
