@@ -18,7 +18,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import
 PART = 8 << 20  # bytes of a part as the AWS CLI uploads it (multipart_chunksize), from as many bytes on
 AT_ONCE = 4
 ASKED, UPLOADED = 300, 6 * 3600  # seconds
-_URL = re.compile(r"s3://([^/]+)(?:/(.*?))?/*")
+_URL = re.compile(r"s3://([^/]+)(?:/(.*))?")
 
 
 class Request(NamedTuple):
@@ -68,7 +68,7 @@ class Bucket:
         match = _URL.fullmatch(url)
         if not match:
             raise Problem(f"dest is {url!r}; needed: s3://<bucket>/<prefix>")
-        self.name, prefix = match[1], match[2]
+        self.name, prefix = match[1], (match[2] or "").rstrip("/")
         self.prefix = f"{prefix}/" if prefix else ""
         program = find_aws()
         if program is None:

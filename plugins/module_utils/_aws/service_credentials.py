@@ -92,7 +92,7 @@ def unit_environment(unit: str) -> dict[str, str]:
         if name == "Environment":
             values.update(dict(word.partition("=")[::2] for word in shlex.split(rest)))
         elif name == "EnvironmentFiles":
-            files += re.findall(r"(\S+) \(ignore_errors=\w+\)", rest)
+            files += re.findall(r"(?<!\S)(\S+) \(ignore_errors=\w+\)", rest)
     for path in files:
         values.update(_environment_file(path))
     return values
@@ -267,7 +267,7 @@ def _message_of(text: str) -> str:
     try:
         return str(json.loads(text).get("message") or text)[:300]
     except (ValueError, AttributeError):
-        found = re.search(r"<Message>(.*?)</Message>", text)
+        found = re.search(r"<Message>([^<]*)</Message>", text)
         return (found[1] if found else text)[:300]
 
 
@@ -283,10 +283,10 @@ def _assumed(request: Request, keys: Keys, url: str) -> Keys:
     kind = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
     text = _answer(signed("POST", url, body, keys, request.region, "sts", kind))
     fields = [
-        re.search(rf"<{name}>\s*(.*?)\s*</{name}>", text, re.DOTALL)
+        re.search(rf"<{name}>([^<]*)</{name}>", text)
         for name in ("AccessKeyId", "SecretAccessKey", "SessionToken")
     ]
-    return Keys(*(field[1] if field else "" for field in fields))
+    return Keys(*(field[1].strip() if field else "" for field in fields))
 
 
 def _ask(request: Request, entry: pwd.struct_passwd, environment: Mapping[str, str], allowed: bool) -> Found | None:

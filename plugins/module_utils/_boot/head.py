@@ -32,10 +32,10 @@ _RECENT = 300  # seconds; clustermgtd tells each minute how many boots of a queu
 # What precedes the message is clustermgtd's own; elsewhere in a line may be words of others.
 _COUNTS = re.compile(
     r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+ - \[slurm_plugin\.clustermgtd:\w+\] - INFO - Partitions bootstrap failure "
-    r"count: (\{[^\n]*\}), cluster will be set into protected mode if protected failure count reaches threshold (\d+)",
+    r"count: (\{[^\n]*\}), cluster will be set into protected mode if protected failure count reaches threshold (\d{1,9})",
     re.M,
 )
-_REASON = re.compile(r"\sReason=(.*?) \[[^\s@\[\]]*@([\dT:-]+)\]")
+_REASON, _SET = re.compile(r"\sReason=(.*)"), re.compile(r" \[[^\s@\[\]]*@([\dT:-]+)\]")
 _PARTITION = re.compile(r"^PartitionName=(\S+) .*?\sState=(\w+)", re.M)
 
 
@@ -108,7 +108,8 @@ def states(shown: str) -> tuple[int, list[dict[str, Any]]]:
     for fields in slurm_nodes(shown, "State", "NodeAddr", "InstanceId"):
         name, flags = fields["NodeName"], set(fields.get("State", "").split("+"))
         reason = _REASON.search(lines.get(name, ""))
-        why = reason[1] if reason else ""
+        since = _SET.search(reason[1]) if reason else None
+        why = reason[1][: since.start()] if reason and since else ""
         if "-dy-" in name and {"IDLE", "POWERED_DOWN"} <= flags and not {"DOWN", "DRAIN"} & flags:
             off += 1
             continue
@@ -117,7 +118,7 @@ def states(shown: str) -> tuple[int, list[dict[str, Any]]]:
         one.update({"address": address} if address != name else {})
         one.update({"instance": instance} if instance.startswith("i-") else {})
         if why and why != "none" and flags & {"DOWN", "DRAIN", "FAIL", "POWERED_DOWN", "POWERING_DOWN"}:
-            one.update(reason=why, reason_since=_seconds(reason[2] if reason else "", "%Y-%m-%dT%H:%M:%S"))
+            one.update(reason=why, reason_since=_seconds(since[1] if since else "", "%Y-%m-%dT%H:%M:%S"))
         found.append(one)
     return off, found
 

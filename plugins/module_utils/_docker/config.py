@@ -197,8 +197,9 @@ def unit_flags(unit: str = "docker.service") -> Flags:
         if shutil.which(argv[0]):
             raise
         return Flags()
-    command = re.search(r"^ExecStart=.*? argv\[\]=(.*?) ; ", shown, re.MULTILINE)
-    if not command:
+    started = re.search(r"^ExecStart=(.*)", shown, re.MULTILINE)
+    command, found, _rest = (started[1] if started else "").partition(" argv[]=")[2].partition(" ; ")
+    if not found:
         return Flags()
     known: dict[str, str] = {}
     files: list[str] = []
@@ -209,10 +210,10 @@ def unit_flags(unit: str = "docker.service") -> Flags:
     for path in re.findall(r"^EnvironmentFiles=(.*) \(ignore_errors=", shown, re.MULTILINE):
         there = _environment(path)
         known.update(there)
-        if any(value and re.search(rf"\${{?{name}\b", command[1]) for name, value in there.items()):
+        if any(value and re.search(rf"\${{?{name}\b", command) for name, value in there.items()):
             files.append(path)
     # As systemd does it: a word that is a variable becomes any number of words.
-    for word in _words(command[1])[1:]:
+    for word in _words(command)[1:]:
         if re.fullmatch(r"\$\w+", word):
             words += _words(known.get(word[1:], ""))
         else:

@@ -37,7 +37,8 @@ def _pci_devices(tree: Tree) -> list[dict[str, str]]:
 def nvidia_driver(tree: Tree) -> str | None:
     """Return the version of the NVIDIA kernel module that is loaded."""
     text = tree.read("/proc/driver/nvidia/version", quiet=True) or ""
-    match = re.search(r"Kernel Module\b[^\n]*?\s(\d+\.\d+(?:\.\d+)*)\s", text + "\n")
+    line = re.search(r"Kernel Module\b(.*)", text)
+    match = re.search(r"(?<!\S)(\d+\.\d+(?:\.\d+)*)(?!\S)", line[1] if line else "")
     return match[1] if match else tree.line("/sys/module/nvidia/version")
 
 

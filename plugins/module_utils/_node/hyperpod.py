@@ -129,7 +129,7 @@ def _mappings(value: Any) -> list[dict[str, Any]]:
 
 def _found(tree: Tree, config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return this node's instance group and instance; both are empty where the list has none of its addresses."""
-    mine = set(re.findall(r"\|-- ([\d.]+)(?:\n +/\d+ .*)*?\n +/32 host LOCAL", tree.read(ROUTES) or ""))
+    mine = set(re.findall(r"^ *\|-- ([\d.]+)(?:\n +/\d+ .*)*?\n +/32 host LOCAL", tree.read(ROUTES) or "", re.M))
     for group in _mappings(config.get("InstanceGroups")):
         for instance in _mappings(group.get("Instances")):
             if instance.get("CustomerIpAddress") in mine:

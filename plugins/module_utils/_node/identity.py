@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +37,7 @@ def node_type(spelling: str) -> str:
 
 def os_user(os_name: str | None) -> str | None:
     """Return the default user of an operating system in ParallelCluster's spelling, such as ubuntu2404."""
-    name = re.sub(r"[\d.]+$", "", (os_name or "").strip().lower())
+    name = (os_name or "").strip().lower().rstrip("0123456789.")
     return {
         "ubuntu": "ubuntu",
         "alinux": "ec2-user",

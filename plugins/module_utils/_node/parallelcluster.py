@@ -129,7 +129,7 @@ def identity(tree: Tree, os_name: str | None) -> Identity:
 def version(tree: Tree) -> str | None:
     """Return the version of ParallelCluster."""
     marker = tree.line(BOOTSTRAPPED)
-    match = re.search(r"(\d+\.\d+\.\d+\S*)$", marker or "")
+    match = re.search(r"(?<!\d)(\d+\.\d+\.\d+.*)", (marker or "").rpartition(" ")[2])
     if marker and not match:
         tree.problem(f"{BOOTSTRAPPED} says {marker[:60]!r}: expected aws-parallelcluster-cookbook-<version>")
     return match[1] if match else None

@@ -90,7 +90,7 @@ def _efa(tree: Tree) -> tuple[str | None, str | None]:
     installer = re.search(r"EFA installer version:\s*(\d[\w.]*)", text)
     if not installer:
         tree.problem(f"{path} names no 'EFA installer version'")
-    plugin = re.search(r"\blibnccl-ofi[a-z-]*[_-](\d+(?:\.\d+)+)", text)
+    plugin = re.search(r"\blibnccl-ofi[a-z-]{0,40}[_-](\d+(?:\.\d+)+)", text)
     return (installer[1] if installer else UNKNOWN), (plugin[1] if plugin else None)
 
 
@@ -119,7 +119,7 @@ def _from_files(tree: Tree) -> dict[str, str | None]:
     match = re.search(r"^version:\s*['\"]?([\w.]+)", snap or "", re.MULTILINE)
     found["ssm_agent"] = match[1] if match else None
     found["gdrcopy"] = tree.line("/sys/module/gdrdrv/version")
-    lustre = re.search(r"\d+\.\d+[\w.]*", tree.line("/sys/fs/lustre/version") or "")
+    lustre = re.search(r"(?<!\d)\d+\.\d+[\w.]*", tree.line("/sys/fs/lustre/version") or "")
     found["lustre_client"] = lustre[0] if lustre else None
     return found
 
@@ -156,7 +156,7 @@ def slurm_version(tree: Tree, prefix: str, run: Run | None) -> str | None:
     for program in ("scontrol", "sinfo"):
         path = f"{prefix}/bin/{program}"
         if run and tree.exists(path):
-            match = re.search(r"slurm\S*\s+(\d+\.\d+[\w.]*)", run([path, "--version"]) or "")
+            match = re.search(r"(?<!\S)slurm\S*\s+(\d+\.\d+[\w.]*)", run([path, "--version"]) or "")
             if match:
                 return match[1]
     return None

@@ -14,8 +14,9 @@ import re
 from collections.abc import Iterator
 
 _BLOCK = re.compile(
-    r"^-----BEGIN PGP PUBLIC KEY BLOCK-----[ \t]*\n(.*?)^-----END PGP PUBLIC KEY BLOCK-----[ \t]*$",
-    re.MULTILINE | re.DOTALL,
+    r"^-----BEGIN PGP PUBLIC KEY BLOCK-----[ \t]*\n((?:(?!-----(?:BEGIN|END) PGP PUBLIC ).*\n)*)"
+    r"-----END PGP PUBLIC KEY BLOCK-----[ \t]*$",
+    re.MULTILINE,
 )
 _PUBLIC_KEY = 6
 _SECRET_KEYS = (5, 7)

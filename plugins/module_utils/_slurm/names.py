@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-_NUMBERED = re.compile(r"(.*?)([0-9]+)\Z", re.DOTALL)
-
 
 def natural(name: str) -> list[Any]:
     """Return by what names are sorted, so that node 10 comes after node 9."""
@@ -22,8 +20,8 @@ def ranges(names: Iterable[str]) -> str:
     """Return names as a hostlist of Slurm's, such as gpu-st-p5-[1-3,7],login-1: sorted, each name once."""
     of: dict[tuple[str, bool], list[list[str]]] = {}
     for name in sorted(set(names), key=natural):
-        match = _NUMBERED.match(name)
-        prefix, number = (match[1], match[2]) if match else (name, "")
+        prefix = name.rstrip("0123456789")
+        number = name[len(prefix) :]
         runs = of.setdefault((prefix, bool(number)), [])
         if runs and _next(runs[-1][-1]) == number:
             runs[-1] = [runs[-1][0], number]

@@ -28,14 +28,14 @@ _IDS = {
     "subnet": (re.compile(r"subnet-([0-9a-z]{8}|[0-9a-z]{17})"), "a subnet, as subnet-0123456789abcdef0"),
     "group": (re.compile(r"sg-([0-9a-z]{8}|[0-9a-z]{17})"), "a security group, as sg-0123456789abcdef0"),
     "image": (re.compile(r"ami-([0-9a-z]{8}|[0-9a-z]{17})"), "an image, as ami-0123456789abcdef0"),
-    "policy": (re.compile(r"arn:.+:policy/.+"), "the ARN of a policy"),
-    "role": (re.compile(r"arn:.+:role/.+"), "the ARN of a role"),
+    "policy": (re.compile(r"arn:(?:(?!arn:).)+:policy/.+"), "the ARN of a policy"),
+    "role": (re.compile(r"arn:(?:(?!arn:).)+:role/.+"), "the ARN of a role"),
     "bucket": (re.compile(r"[*a-z0-9.-]+"), "the name of a bucket"),
     "cidr": (
         re.compile(rf"({_OCTET}\.){{3}}{_OCTET}/(3[0-2]|[12]?\d)|pl-[a-zA-Z0-9]+"),
         "a CIDR, as 192.0.2.0/24, or a prefix list",
     ),
-    "region": (re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d+"), "a region, as us-east-2"),
+    "region": (re.compile(r"[a-z]{2,4}(-[a-z]+){1,4}-\d{1,2}"), "a region, as us-east-2"),
 }
 
 

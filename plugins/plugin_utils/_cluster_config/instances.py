@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import AwsErrors, code_of, explain
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory.nodes import has_nvidia
 
-_SIZE = r"nano|micro|small|medium|large|\d*xlarge|metal(?:-\d+xl)?"
+_SIZE = r"nano|micro|small|medium|large|\d{0,4}xlarge|metal(?:-\d+xl)?"
 _NAME = re.compile(rf"(?P<family>[a-z]+\d+[a-z]*(?:-[a-z0-9]+)?)\.(?P<size>{_SIZE})")
 # EC2's answer to DescribeInstanceTypes, as moto 5.2 keeps it: the sizes of each family that have EFA. A family that is
 # not in one of these two tables is unknown.
@@ -55,7 +55,7 @@ _WITHOUT_EFA = frozenset(
 )
 # From the same answer. EC2's naming rule (a d after the number) tells of the others.
 _WITH_DISKS = re.compile(
-    r"(g5|g6|g6e|g6f|g7|g7e|gr6|gr6f|i[1-9]\w*|im4gn|p5|p5e|p5en|p6-b200|p6-b300|p6e-gb200|trn\w+)|\w+\d\w*d\w*"
+    r"(g5|g6|g6e|g6f|g7|g7e|gr6|gr6f|i[1-9]\w*|im4gn|p5|p5e|p5en|p6-b200|p6-b300|p6e-gb200|trn\w+)|\w[^\W\d]*\d[^\Wd]*d\w*"
 )
 _IN_BLOCKS = frozenset(
     {
@@ -66,10 +66,10 @@ _IN_BLOCKS = frozenset(
 )
 _IN_BLOCKS_ALONE = frozenset(["p6e-gb200.36xlarge"])  # ParallelCluster's release notes of 3.14.0
 _NO_SPOT = frozenset(["trn2u.48xlarge"]) | _IN_BLOCKS_ALONE
-_ARM = re.compile(r"a1|[a-z]+\d+[a-z]*g[a-z]*|p6e-gb200")
+_ARM = re.compile(r"a1|[a-z]+\d+[a-fh-z]*g[a-z]*|p6e-gb200")
 _NO_PLACEMENT = re.compile(r"t\d\w*|\w+-flex|mac\S*")
 # On p5 and metal Linux starts minutes after the launch (docs/pull.md, Time); p6 and Trainium are taken for alike.
-_SLOW_TO_START = re.compile(r"(p[5-9]|trn).*|\S+\.metal\S*")
+_SLOW_TO_START = re.compile(r"(p[5-9]|trn).*|[^\s.]+\.metal\S*")
 
 
 class Instance(NamedTuple):

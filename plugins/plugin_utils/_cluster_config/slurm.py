@@ -137,7 +137,7 @@ def _database(cluster: Cluster) -> None:
     for key, pattern, needed in (
         ("uri", r"[\w.-]+(:\d+)?", "<host>:<port>, without mysql:// and /"),
         ("user", r".+", "the name of the database's user"),
-        ("password_secret", r"arn:.*:secret.*", "the ARN of a secret"),
+        ("password_secret", r"arn:(?:(?!arn:).)*:secret.*", "the ARN of a secret"),
     ):
         if not re.fullmatch(pattern, given.get(key) or ""):
             cluster.refuse(f"{where}.{key} is {given.get(key) or 'not set'}; needed: {needed}")

@@ -66,7 +66,7 @@ def slurm_nodes(client: Any, cluster: str) -> dict[str, str]:
     return {
         item["InstanceId"]["S"]: item["Id"]["S"]
         for item in items
-        if "InstanceId" in item and re.search(r"-(st|dy)-.+-\d+$", item["Id"]["S"])
+        if "InstanceId" in item and re.search(r"-(?:st|dy)-.{1,64}-\d+$", item["Id"]["S"])
     }
 
 

@@ -31,7 +31,7 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 def _server_patterns(patterns: Iterable[str]) -> list[str]:
     """Return patterns for EC2, which knows * and ? but no brackets; the rest is filtered here."""
-    return [re.sub(r"\[[^]]*\]", "?", pattern) for pattern in patterns]
+    return [re.sub(r"\[[^]]{0,99}\]", "?", pattern) for pattern in patterns]
 
 
 @dataclass(frozen=True)

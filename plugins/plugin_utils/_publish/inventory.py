@@ -184,7 +184,7 @@ def _patterns(entry: Mapping[str, Any], leading: bool) -> Iterator[str]:
     yield re.escape(_safe(prefix + (separator if prefix or leading else ""))) + ".*"
     parent = entry.get("parent_group")
     if parent:
-        yield ".*".join(re.escape(_safe(part)) for part in re.split(r"{{.*?}}", str(parent)))
+        yield ".*".join(re.escape(_safe(part)) for part in re.split(r"{{(?:(?!{{|}}).)*}}", str(parent)))
 
 
 def _safe(name: str) -> str:

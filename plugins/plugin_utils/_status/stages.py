@@ -39,8 +39,8 @@ SILENCE = 600  # seconds without a sign of life of clustermgtd, which gives one 
 FRESH = 3600  # seconds for which the failed boot of the instance before is told
 REPLACES = "Static node maintenance"  # how clustermgtd's reason begins while a static node boots
 _KINDS = ("head", "login", "compute")
-_DYNAMIC = re.compile(r"-dy-[^-]+(?:-[^-]+)*-\d+$")
-_QUEUE = re.compile(r"^(.*)-(?:st|dy)-.*-\d+$")
+_DYNAMIC = re.compile(r"-dy-.{1,64}-\d+$")
+_QUEUE = re.compile(r"^(.{1,64})-(?:st|dy)-.{1,64}-\d+$")
 
 
 @dataclass
