@@ -9,8 +9,9 @@ import os
 import shutil
 import stat
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose import sources
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
@@ -23,10 +24,19 @@ PATH = "/opt/slurm/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 PYENV = "/opt/parallelcluster/pyenv/versions/*/envs/*/bin"
 
 
+# How much of the end of a file is read, in its limit: long lines that are cut leave room for what is before them.
+_LOOKS = (1, 4, 16)
+
+
 class Limits(NamedTuple):
     file: int  # bytes of a file, of which the last are kept
     node: int  # bytes of all of them
     seconds: float  # after which no further program is run
+
+    @property
+    def line(self) -> int:
+        """Bytes of a line of a file that is cut. Logs of one line, as a console's, have 64 KiB."""
+        return self.file // 8
 
 
 class Part(NamedTuple):
@@ -68,18 +78,20 @@ class Collector:
         if name in self.texts:
             return ""
         try:
-            data, whole = self._tail(self.root + path)
+            data, whole, note = self._tail(self.root + path)
         except OSError as error:
             if not isinstance(error, (IsADirectoryError, FileNotFoundError)):
                 self.left.append(f"{path}: {error.strerror or error}")
             return ""
         if joined:
             return f"{path}: {data.decode('utf-8', 'replace').strip()}\n"
-        self.add(name, path, data.decode("utf-8", "replace").replace("\0", ""), whole)
+        if note:
+            self.left.append(f"{path}: {note}")
+        self.add(name, path, data.decode("utf-8", "replace").replace("\0", ""), whole, note)
         return ""
 
-    def _tail(self, path: str) -> tuple[bytes, int]:
-        """Return the end of a regular file, from the beginning of a line, and how long the file is."""
+    def _tail(self, path: str) -> tuple[bytes, int, str]:
+        """Return the end of a regular file, from the beginning of a line, how long the file is, and what is missing."""
         # Without blocking, because a FIFO in a file's place would wait for its writer for ever. Only links of root are
         # followed, because a user's may lead to what is for root alone.
         link = os.lstat(path)
@@ -91,12 +103,18 @@ class Collector:
                 raise IsADirectoryError
             if not stat.S_ISREG(status.st_mode):
                 raise OSError(0, "it is no regular file")
-            cut = max(0, status.st_size - self.limits.file)
-            if cut:
-                stream.seek(cut)
-                stream.readline()
-            data = stream.read(self.limits.file)
-            return data, max(status.st_size, len(data))  # files of /proc have the size 0
+            if status.st_size <= self.limits.file:
+                data = stream.read(self.limits.file)
+                return data, max(status.st_size, len(data)), ""  # files of /proc have the size 0
+            for times in _LOOKS:
+                begin = max(0, status.st_size - times * self.limits.file)
+                data, shortened = _last_lines(stream, begin, status.st_size, self.limits)
+                if len(data) > self.limits.file // 2 or not begin:
+                    break
+            note = f"{shortened} lines of more than {self.limits.line / 1e6:g} MB were cut" if shortened else ""
+            if not data:
+                note = f"its end is one line of more than {(status.st_size - begin) / 1e6:g} MB, which was left out"
+            return data, status.st_size, note
 
     def outputs(self, wanted: Iterable[sources.Output], node_type: str) -> None:
         for each in wanted:
@@ -121,15 +139,25 @@ class Collector:
             return
         try:
             said = run(
-                [program, *each.argv[1:]], each.seconds, text=each.text or None, environment={"PATH": PATH}, cwd=cwd
+                [program, *each.argv[1:]],
+                each.seconds,
+                text=each.text or None,
+                environment={"PATH": PATH},
+                cwd=cwd,
+                most=self.limits.file,
             )
             text = said.out + (f"\n{said.err}" if said.err.strip() and not said.out.lstrip().startswith("{") else "")
             note = f"ended with {said.code}" if said.code else ""
+            whole = len(said.out) + len(said.err) + said.dropped
         except NotRun as problem:
             self._hung.add(program)
             text = note = str(problem)
-        text = text[-self.limits.file :]
-        self.add(f"commands/{each.name}.txt", line, text, note=note)
+            whole = 0
+        if whole > self.limits.file:
+            # The rest of a line may be the rest of a secret, whose name is gone.
+            text = text[-self.limits.file :].partition("\n")[2]
+            self.left.append(f"{line}: of {whole / 1e6:.1f} MB the last were kept")
+        self.add(f"commands/{each.name}.txt", line, text, whole, note)
 
     def _program(self, name: str) -> str:
         """Return where a program is: on the path, or with ParallelCluster's own Python, as supervisorctl."""
@@ -140,6 +168,12 @@ class Collector:
         """Run ParallelCluster's own checks, whose report would stay in the working directory."""
         with files.folder("pcluster-postboot-") as folder:
             self.output(each, cwd=folder)
+
+    def leave(self, name: str, why: str) -> None:
+        """Give up a text that was taken in."""
+        del self.texts[name]
+        self.left += [f"{part.source}: {why}" for part in self.parts if part.name == name]
+        self.parts = [part for part in self.parts if part.name != name]
 
     def add(self, name: str, source: str, text: str, whole: int = 0, note: str = "") -> None:
         """Take in a text, unless the node has no room left in the archive."""
@@ -153,3 +187,27 @@ class Collector:
         self._room -= size
         self.texts[name] = text
         self.parts.append(Part(name, source, size, whole or size, note))
+
+
+def _last_lines(stream: BinaryIO, begin: int, end: int, limits: Limits) -> tuple[bytes, int]:
+    """Return the last lines of a part of a file, as many as its limit has room for, and how many of them were cut."""
+    lines: deque[tuple[bytes, bool]] = deque()
+    size, known = 0, not begin  # whether a line's beginning is known
+    stream.seek(begin)
+    while stream.tell() < end:
+        line, more = stream.readline(limits.line), 0
+        if not line:
+            break
+        piece = line
+        while not piece.endswith(b"\n") and stream.tell() < end:
+            piece = stream.readline(limits.line)
+            more += len(piece)
+            if not piece:
+                break
+        if known:
+            lines.append((line + b" [%d bytes more]\n" % more if more else line, bool(more)))
+            size += len(lines[-1][0])
+        known = True
+        while size > limits.file:
+            size -= len(lines.popleft()[0])
+    return b"".join(line for line, _cut in lines), sum(cut for _line, cut in lines)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose import (
@@ -20,6 +21,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.eviden
     Finding,
     finding,
 )
+from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.limit import Budget
 
 Finder = Callable[[Evidence], Iterable[Finding]]
 FINDERS: Sequence[Finder] = (
@@ -31,15 +33,16 @@ FINDERS: Sequence[Finder] = (
 )
 
 
-def judge(evidence: Evidence, finders: Sequence[Finder] = FINDERS) -> list[Finding]:
+def judge(evidence: Evidence, finders: Sequence[Finder] = FINDERS, budget: Budget | None = None) -> list[Finding]:
     """Return what was found, the gravest first, and each kind once."""
     found: dict[str, Finding] = {}
     for finder in finders:
         try:
-            for one in finder(evidence):
-                before = found.get(one.kind)
-                if before is None or LEVELS.index(one.level) < LEVELS.index(before.level):
-                    found[one.kind] = one
+            with budget.step() if budget else contextlib.nullcontext():
+                for one in finder(evidence):
+                    before = found.get(one.kind)
+                    if before is None or LEVELS.index(one.level) < LEVELS.index(before.level):
+                        found[one.kind] = one
         except Exception as error:
             words = f"{finder.__name__}: {type(error).__name__}: {error}"
             todo = "report it as a fault of diagnose, with this archive"

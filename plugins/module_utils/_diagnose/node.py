@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose import cluster, collect, judge, rooms, sources
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.evidence import Evidence, Finding, finding
+from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.limit import Budget, TimeUp
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.redact import KNOWN, Redactor
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files, lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
@@ -28,6 +29,8 @@ ROOT = os.environ.get("PCLUSTER_POSTBOOT_ROOT", "")  # for tests that have no no
 # The head node's logs that tell of nodes which are gone.
 CONSOLE = "compute_console_output"
 ABOUT = ("clustermgtd", "slurmctld", "slurm_resume", CONSOLE, "clustermgtd.events")
+# Seconds for each text, or for each finder, and for all of them. Seldom are one and ten needed.
+_CLEANING, _JUDGING = (20.0, 90.0), (10.0, 30.0)
 _MOST_ABOUT = 2000  # lines of one log about one node
 
 
@@ -80,10 +83,11 @@ def gather(request: Request, root: str = ROOT) -> Result:
         return Result("", 0, who, [], [part.source for part in collector.parts], {}, collector.left)
     collector.add("facts.json", "node_facts", _json(facts))
     collector.add("mounts.json", "the free space of each file system", _json(space))
-    texts, counts = _clean(collector.texts)
+    counts = _clean(collector)
+    texts = collector.texts
     running = _running()
     evidence = Evidence(who["node"], node_type, texts, facts, space, request.units, running, time.time(), request.hours)
-    found = [*wrong, *judge.judge(evidence)]
+    found = [*wrong, *judge.judge(evidence, budget=Budget(*_JUDGING))]
     listed: dict[str, Any] = {
         "node": who,
         "begun": lock.utc(begun),
@@ -144,7 +148,8 @@ def _about(collector: collect.Collector, names: Sequence[str], reports: str) -> 
         for text in [text for path, text in logs.items() if _stem(path) in cluster.MANAGERS]:
             words |= {instance for instance, _host in cluster.instances_of(name, text)}
             words |= set(cluster.nodes_of(name, text))
-        pattern = re.compile("|".join(rf"{re.escape(word)}(?![\w-])" for word in sorted(words)))
+        either = "|".join(rf"{re.escape(word)}(?![\w-])" for word in sorted(words))
+        pattern = re.compile(either)
         for path, text in logs.items():
             lines = [line for line in text.split("\n") if pattern.search(line)][-_MOST_ABOUT:]
             if lines:
@@ -184,21 +189,27 @@ def _running() -> bool | None:
         return None
 
 
-def _clean(texts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, int]]:
-    """Return the texts without secrets, and how many of each kind went.
+def _clean(collector: collect.Collector) -> dict[str, int]:
+    """Take the secrets out of the texts, and return how many of each kind went.
 
-    Twice, because a value that stands beside its name in one text may stand alone in any other.
+    Twice, because a value that stands beside its name in one text may stand alone in any other. A text whose secrets
+    cannot be found in time is left out.
     """
-    redactor, counts = Redactor(), Counter[str]()
-    once = {}
-    for name, text in texts.items():
-        once[name], some = redactor.clean(text)
-        counts.update(some)
-    cleaned = {}
-    for name, text in once.items():
-        cleaned[name], more = redactor.known(text)
-        counts.update({KNOWN: more} if more else {})
-    return cleaned, dict(counts)
+    redactor, counts, budget = Redactor(), Counter[str](), Budget(*_CLEANING)
+
+    def known(text: str) -> tuple[str, dict[str, int]]:
+        text, more = redactor.known(text)
+        return text, {KNOWN: more} if more else {}
+
+    for clean in (redactor.clean, known):
+        for name in list(collector.texts):
+            try:
+                with budget.step():
+                    collector.texts[name], some = clean(collector.texts[name])
+                    counts.update(some)
+            except TimeUp as error:
+                collector.leave(name, f"left out, because its secrets were not found in time: {error}")
+    return dict(counts)
 
 
 def _pack(texts: Mapping[str, str]) -> tuple[str, int]:
@@ -217,8 +228,9 @@ def _pack(texts: Mapping[str, str]) -> tuple[str, int]:
             archive.addfile(member, io.BytesIO(data))
     path = os.path.join(lock.RUN_DIR, f"diagnose-{user}.tar.gz")
     os.makedirs(lock.RUN_DIR, mode=0o755, exist_ok=True)
-    files.write(path, buffer.getvalue(), mode=0o600, uid=user)
-    return path, len(buffer.getvalue())
+    packed = buffer.getvalue()
+    files.write(path, packed, mode=0o600, uid=user)
+    return path, len(packed)
 
 
 def _json(value: Any) -> str:
