@@ -112,8 +112,8 @@ class Collector:
                 if len(data) > self.limits.file // 2 or not begin:
                     break
             note = f"{shortened} lines of more than {self.limits.line / 1e6:g} MB were cut" if shortened else ""
-            if not data:
-                note = f"its end is one line of more than {(status.st_size - begin) / 1e6:g} MB, which was left out"
+            if begin and len(data) <= self.limits.file // 2:
+                note = f"a line of some {(status.st_size - begin) / 1e6:.1f} MB or more was left out with all before it"
             return data, status.st_size, note
 
     def outputs(self, wanted: Iterable[sources.Output], node_type: str) -> None:

@@ -53,14 +53,13 @@ _LISTED = re.compile(
     re.IGNORECASE,
 )
 
-# The file was cut, and has the end of a key alone.
-_KEY_END = re.compile(r"^-----END [A-Z ]*PRIVATE KEY-----", re.MULTILINE)
+_KEY_BEGIN, _KEY_END = (re.compile(rf"-----{edge} [A-Z ]*PRIVATE KEY-----") for edge in ("BEGIN", "END"))
 _KEY_LINE = re.compile(r"[A-Za-z0-9+/=]{16,}")
+# A line of a key whose end is missing, which a log may have begun: or anybody's word BEGIN hides all that follows.
+_KEY_LOGGED = re.compile(r"\s*\Z|(?:Proc-Type|DEK-Info): |.*(?<![A-Za-z0-9+/=])[A-Za-z0-9+/=]{16,}\s*\Z")
+_LONGEST_KEY = 32_000  # characters; of RSA with 16384 bits it has 13,000, and each line of a log more of its own
 
 # By form alone. The group `secret` is what goes.
-_KEY = re.compile(
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?P<secret>.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
-)
 _FORMS = {
     "AWS access key": re.compile(r"\b(?P<secret>(?:AKIA|ASIA)[A-Z0-9]{16})\b"),
     "AWS session token": re.compile(r"\b(?P<secret>(?:IQoJb3JpZ2lu|FwoGZXIvYXdz|FQoGZXIvYXdz)[A-Za-z0-9+/=%]{20,})"),
@@ -87,7 +86,7 @@ _FORMS = {
     "web hook": re.compile(r"hooks\.slack\.com/services/(?P<secret>[\w/]+)"),
     "hash of a password": re.compile(r"(?P<secret>\$(?:6|5|2[aby]|y|argon2id?)\$[\w./$=,+-]{20,})"),
 }
-END_OF_KEY = "end of a private key"
+KEY, END_OF_KEY = "private key", "end of a private key"
 NAMED, KNOWN = "value of a name such as password", "value that was told beside such a name elsewhere"
 
 
@@ -112,7 +111,7 @@ class Redactor:
 
             return replace
 
-        text = _KEY.sub(form("private key"), text)
+        text = _without_keys(text, counts)
         text = _without_ends_of_keys(text, counts)
         for kind, pattern in _FORMS.items():
             text = pattern.sub(form(kind), text)
@@ -226,9 +225,38 @@ class _Index:
         return 0
 
 
+def _without_keys(text: str, counts: Counter[str]) -> str:
+    done, parts = 0, []
+    key, stop = _KEY_BEGIN.search(text), _KEY_END.search(text)
+    while key:
+        begin = end = key.end()
+        while stop and stop.start() < begin:
+            stop = _KEY_END.search(text, stop.end())
+        if stop and stop.start() - begin <= _LONGEST_KEY:
+            end = stop.start()
+        else:
+            line = text.find("\n", end)
+            while line >= 0:
+                end = line
+                line = text.find("\n", end + 1)
+                if not _KEY_LOGGED.match(text, end + 1, line if line >= 0 else len(text)):
+                    break
+            else:
+                end = len(text)
+        if text[begin:end].strip() != MARK:
+            counts[KEY] += 1
+            parts += [text[done:begin], MARK]
+            done = end
+        key = _KEY_BEGIN.search(text, end)
+    return "".join([*parts, text[done:]])
+
+
 def _without_ends_of_keys(text: str, counts: Counter[str]) -> str:
+    """Take out the end of a key whose beginning was cut off with that of the file."""
     done, parts = 0, []
     for match in _KEY_END.finditer(text):
+        if match.start() and text[match.start() - 1] != "\n":
+            continue
         begin = match.start()
         while begin > done:
             line = text.rfind("\n", done, begin - 1) + 1 or done

@@ -84,7 +84,9 @@ class NetworkReader:
             r"|^(?:(?!TUNER/Plugin: |tuner ).)*(?:TUNER/Plugin:|tuner) .*(internal) tuner"
         ),
     }
-    _PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is (\S+?)(?:, fabric is (\S+))?(?: \(found (\d{1,9}) nics?\))?$")
+    _PROVIDER = re.compile(
+        r"NET/OFI Selected [Pp]rovider is (\S+?)(?:, fabric is (\S+))?(?: \(found (\d{1,9}) nics?\))?$"
+    )
     _USED = re.compile(r"^(?:Using network|Assigned NET plugin) (\S.*?)(?: to comm)?$")
     _CHANNEL = re.compile(r"^Channel \S+ : .* via NET/([^/]+)/\S+")
     _WEAK = re.compile(r"^NET/(Socket|IB) *: Using ?\[0\]")

@@ -83,6 +83,19 @@ def test_private_keys_go_also_where_a_file_was_cut() -> None:
         assert sum(counts.values()) == 1
 
 
+def test_the_beginning_of_a_key_hides_no_more_than_a_key() -> None:
+    """As of srun -p '-----BEGIN PRIVATE KEY-----', which slurmctld writes into its log."""
+    begin = "-----BEGIN PRIVATE " + "KEY-----"
+    rejected = f"[2026-11-23T11:00:00.000] invalid partition specified: {begin}\n"
+    fatal = "[2026-11-23T11:00:01.000] fatal: no such node\n"
+    assert Redactor().clean(rejected + fatal)[0] == f"{rejected.strip()}{MARK}\n{fatal}"
+    far = rejected + fatal * 1000 + "-----END PRIVATE " + "KEY-----\n"
+    assert Redactor().clean(far)[0].count(fatal) == 1000
+    # Each line of a key may have a beginning of the log's own.
+    logged = "".join(f"11:00 job: {line}\n" for line in PEM.splitlines()[:-1]) + fatal
+    assert Redactor().clean(logged)[0] == f"11:00 job: {PEM.splitlines()[0]}{MARK}\n{fatal}"
+
+
 def test_a_value_that_stood_beside_a_name_goes_from_every_text() -> None:
     redactor = Redactor()
     redactor.clean(f"password: {SECRET}")
