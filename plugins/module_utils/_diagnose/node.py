@@ -29,7 +29,7 @@ ROOT = os.environ.get("PCLUSTER_POSTBOOT_ROOT", "")  # for tests that have no no
 # The head node's logs that tell of nodes which are gone.
 CONSOLE = "compute_console_output"
 ABOUT = ("clustermgtd", "slurmctld", "slurm_resume", CONSOLE, "clustermgtd.events")
-# Seconds for each text, or for each finder, and for all of them. Seldom are one and ten needed.
+# Seconds for each text, or for each finder, and for all of them. Two and 15 are usual for hostile logs.
 _CLEANING, _JUDGING = (20.0, 90.0), (10.0, 30.0)
 _MOST_ABOUT = 2000  # lines of one log about one node
 

@@ -55,7 +55,8 @@ _LISTED = re.compile(
 
 _KEY_BEGIN, _KEY_END = (re.compile(rf"-----{edge} [A-Z ]*PRIVATE KEY-----") for edge in ("BEGIN", "END"))
 _KEY_LINE = re.compile(r"[A-Za-z0-9+/=]{16,}")
-# A line of a key whose end is missing, which a log may have begun: or anybody's word BEGIN hides all that follows.
+# A line of a key without an end, also behind a log's prefix. Any user may log the beginning of a key: it must not hide
+# all lines that follow.
 _KEY_LOGGED = re.compile(r"\s*\Z|(?:Proc-Type|DEK-Info): |.*(?<![A-Za-z0-9+/=])[A-Za-z0-9+/=]{16,}\s*\Z")
 _LONGEST_KEY = 32_000  # characters; of RSA with 16384 bits it has 13,000, and each line of a log more of its own
 
@@ -194,7 +195,7 @@ class _Index:
     """Finds values in texts in a time that hardly grows with their number, which other people may choose."""
 
     FEW = 64  # beginnings that one pattern looks for
-    LONGEST = 64  # characters that are compared; of a longer value, the rest of the line goes, too
+    LONGEST = 64  # characters that are compared; behind those of a longer value, the rest of the line is removed, too
 
     def __init__(self, values: Iterable[str]) -> None:
         self.values = 0

@@ -30,6 +30,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.eviden
     Finding,
     finding,
 )
+from ansible_collections.pcluster.postboot.tests import patterns
 
 REPO = Path(__file__).resolve().parents[4]
 NOW = float(calendar.timegm((2026, 11, 23, 12, 0, 0)))
@@ -523,3 +524,22 @@ def test_every_page_is_one_of_the_runbooks() -> None:
             named |= {str(arg.value) for arg in last if isinstance(arg, ast.Constant)}
     assert {"protected-mode", "logs", "lost-gpu", "hanging-job"} <= named
     assert named | {boot.PAGE, boot.HEAD_PAGE} <= pages
+
+
+def test_a_time_that_is_none_hides_no_finding() -> None:
+    """As logger(1) writes it into a log without a prefix."""
+    fatal = "fatal: mkdir(/var/spool/slurmd): No space left on device"
+    text = f"[2026-99-99T99:99:99.000] x\n[2026-11-23T11:00:00.000] {fatal}\n[0000-00-00T00:00:00.000] y\n"
+    assert list(found({"var/log/slurmd.log": text})) == ["slurm-fatal"]
+
+
+def test_many_devices_of_one_xid_cost_no_more_each() -> None:
+    """As logger -t kernel writes them into syslog."""
+
+    def work(size: int) -> float:
+        line = "2026-11-23T11:00:00 ip-10-0-0-1 kernel: NVRM: Xid (PCI:{}): 79, x\n"
+        text = "".join(line.format(count) for count in range(size // 70))
+        evidence = Evidence("n", "compute", {"var/log/syslog": text}, now=NOW)
+        return patterns.seconds(lambda _text: list(hardware.xids(evidence)), "", 3)
+
+    assert work(1_600_000) < 20 * work(200_000)
