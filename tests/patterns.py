@@ -397,6 +397,7 @@ def _children(op: str, arg: Any) -> list[Any]:
 
 # All times are those of this process, because others may use the machine.
 CAP = 1.0  # seconds, after which a pattern is not waited for
+INFINITY = float("inf")
 GROWTH = 3.2  # linear is 2, quadratic is 4
 _CERTAIN = 2.5
 _SMALL, _LARGEST = 1024, 1 << 17
@@ -446,13 +447,14 @@ def growth(work: Callable[[str], object], parts: tuple[str, str, str]) -> float:
                 return 2.0
         one = two = CAP
         # Other programs make a measurement longer, and never shorter.
-        for round_ in range(8):
+        for round_ in range(5):
             one, two = min(one, seconds(work, text(size))), min(two, seconds(work, text(2 * size)))
-            if round_ and (two / one < _CERTAIN or (round_ > 4 and two / one < GROWTH)):
-                break
-        return two / one
+            if round_ and two / one < _CERTAIN:
+                return two / one
+        # Memory costs more from some size on: growth that is real goes on.
+        return min(two / one, (seconds(work, text(8 * size), 2) / one) ** (1 / 3))
     except Endless:
-        return float("inf")
+        return INFINITY
 
 
 def slow(found: Found) -> list[str]:
@@ -467,6 +469,6 @@ def slow(found: Found) -> list[str]:
             grown = growth(work, parts)
             if grown >= GROWTH:
                 begin, pump, end = parts
-                times = "never ends" if grown == float("inf") else f"grows {grown:.1f} times as twice as long"
+                times = "takes too long" if grown == INFINITY else f"grows {grown:.1f} times as twice as long"
                 return [f"{found.file}:{found.line}: {found.pattern!r} {times}: {begin!r} + {pump!r} * n + {end!r}"]
     return []

@@ -153,7 +153,9 @@ class Collector:
             self._hung.add(program)
             text = note = str(problem)
             whole = 0
-        if whole > self.limits.file:
+        if whole <= self.limits.file:
+            whole = 0
+        else:
             # The rest of a line may be the rest of a secret, whose name is gone.
             text = text[-self.limits.file :].partition("\n")[2]
             self.left.append(f"{line}: of {whole / 1e6:.1f} MB the last were kept")
