@@ -105,6 +105,12 @@ def is_name(name: str) -> bool:
     return bool(_NAME.fullmatch(name))
 
 
+def named(resource: Mapping[str, Any]) -> list[str]:
+    """Return the instance types that a compute resource of a configuration names."""
+    several = [each.get("InstanceType") for each in resource.get("Instances") or []]
+    return [name for name in (resource.get("InstanceType"), *several) if name]
+
+
 def of_table(name: str) -> Instance:
     """Return what the table has of an instance type; `known` is false where it cannot tell."""
     match = _NAME.fullmatch(name)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config import (
     bundle,
+    instances,
     needs,
     nodes,
     queues,
@@ -49,6 +50,8 @@ def instance_types(given: Mapping[str, Any], base: Mapping[str, Any] | None = No
     ]
     for item in [*(given.get("queues") or []), *(given.get("login_pools") or [])]:
         found += [item.get("instance_type"), *(item.get("instance_types") or [])]
+    for queue in ((base or {}).get("Scheduling") or {}).get("SlurmQueues") or []:
+        found += [name for resource in queue.get("ComputeResources") or [] for name in instances.named(resource)]
     return list(dict.fromkeys(name for name in found if name))
 
 
@@ -171,7 +174,7 @@ def _timeouts(cluster: Cluster) -> None:
     compute = needs.boot(cluster.components, "compute", slow)
     _timeout(cluster, "compute_node", (*path, places["compute_node"]), compute)
     static = any(
-        resource.get("MinCount")
+        int(resource.get("MinCount") or 0)
         for queue in draft.get("Scheduling", "SlurmQueues") or []
         for resource in queue.get("ComputeResources") or []
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config import cluster as shared
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config import instances
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config.cluster import Cluster
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config.draft import Entry
 
@@ -183,27 +184,57 @@ class _Storage:
         self.draft.derive(True, *settings, "Encrypted")
 
 
+def _directory(path: Any) -> str:
+    return f"/{str(path).strip('/')}"
+
+
+def _nested(one: str, other: str) -> bool:
+    return one.startswith(f"{other}/") or other.startswith(f"{one}/")
+
+
 def _places(cluster: Cluster) -> None:
-    """Refuse directories that two file systems would have, or one within the other, the nodes' own disks included."""
+    """Refuse directories that two file systems would have, or one within the other, the nodes' own disks included.
+
+    A file system in the very directory of a node's own disks is only noted, because ParallelCluster warns of it.
+    """
     entries = cluster.draft.get("SharedStorage") or []
-    mounts = [(f"/{str(each.get('MountDir')).strip('/')}", str(each.get("Name"))) for each in entries]
+    mounts = [(_directory(each["MountDir"]), str(each.get("Name"))) for each in entries if each.get("MountDir")]
     for (one, name), (other, second) in itertools.combinations(mounts, 2):
         if one == other:
             cluster.refuse(f"{shared.PREFIX}storage: {name} and {second} are both at {one}; needed: one of them")
-        elif one.startswith(f"{other}/") or other.startswith(f"{one}/"):
+        elif _nested(one, other):
             cluster.refuse(
                 f"{shared.PREFIX}storage: {one} and {other} lie within each other; needed: separate directories"
             )
-    own = {SCRATCH}
-    for queue in cluster.draft.get("Scheduling", "SlurmQueues") or []:
-        volume = ((queue.get("ComputeSettings") or {}).get("LocalStorage") or {}).get("EphemeralVolume") or {}
-        own.add(f"/{str(volume.get('MountDir') or SCRATCH).strip('/')}")
-    for mount, name in mounts:
-        for local in sorted(own):
-            if mount == local or mount.startswith(f"{local}/") or local.startswith(f"{mount}/"):
+    for local, nodes in _disks(cluster).items():
+        whose = f"the own disks of {', '.join(nodes)}"
+        for mount, name in mounts:
+            if mount == local:
+                cluster.draft.notes.append(
+                    f"SharedStorage {name} and {whose} have the same directory, {mount}. ParallelCluster warns of it; "
+                    "scratch_dir of a queue, or LocalStorage/EphemeralVolume/MountDir, separates the two"
+                )
+            elif _nested(mount, local):
                 where = f"{shared.PREFIX}storage: {name} is at {mount}"
-                cluster.refuse(f"{where}, and the nodes' own disks at {local}; needed: separate directories")
+                cluster.refuse(f"{where}, and {whose} at {local}; needed: separate directories")
     _counts(cluster, entries)
+
+
+def _disks(cluster: Cluster) -> dict[str, list[str]]:
+    """Return by directory which nodes have instance storage there, as local_mount_dir_instance_types_dict (3.16.1)."""
+    head = cluster.draft.get("HeadNode") or {}
+    nodes = [("the head node", [head.get("InstanceType")], head)]
+    for queue in cluster.draft.get("Scheduling", "SlurmQueues") or []:
+        types = [name for resource in queue.get("ComputeResources") or [] for name in instances.named(resource)]
+        nodes.append((f"queue {queue.get('Name')}", types, queue.get("ComputeSettings") or {}))
+    found: dict[str, list[str]] = {}
+    for name, types, settings in nodes:
+        with_disks = list(dict.fromkeys(each for each in types if each and cluster.catalog[each].disks))
+        if with_disks:
+            volume = (settings.get("LocalStorage") or {}).get("EphemeralVolume") or {}
+            place = _directory(volume.get("MountDir") or SCRATCH)
+            found.setdefault(place, []).append(f"{name} ({', '.join(with_disks)})")
+    return found
 
 
 def _counts(cluster: Cluster, entries: list[dict[str, Any]]) -> None:

@@ -89,8 +89,8 @@ LUSTRE = {"mount": "/data", "type": "lustre", "size": 2400}
             "cluster_config_storage: /a and /a/b lie within each other",
         ),
         (
-            [{"mount": "/scratch", "type": "efs"}],
-            "cluster_config_storage: scratch is at /scratch, and the nodes' own disk",
+            [{"mount": "/scratch/efs", "type": "efs"}],
+            "cluster_config_storage: scratch-efs is at /scratch/efs, and the own disks of queue gpu (p5.48xlarge) at ",
         ),
         (
             [{**LUSTRE, "data_repositories": [{"name": "a", "bucket": "mine", "directory": "/a"}]}],
