@@ -9,8 +9,6 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.session import Credentials, client_maker
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config import base as users
@@ -39,7 +37,7 @@ class ActionModule(OnController):
             client = client_maker(Credentials(profile=given.get("profile") or ""), region)("ec2", region)
             catalog, unknown = instances.ask(client, render.instance_types(given, base), region)
         there = _file_problems(path, base_path, bool(given.get("update")))
-        former = yaml.safe_load(files.read(path) or "") if given.get("update") and not there else None
+        former = users.former(path) if given.get("update") and not there else None
         outcome = render.render(given, base, components.read(), catalog, unknown, former)
         problems = [*outcome.problems, *there]
         if problems:

@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Union
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_file.document import unshared
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.variables import shown
 
 
@@ -29,7 +29,7 @@ class Draft:
     """Keeps what is there: a variable that says something else is a problem, and what is derived gives way."""
 
     def __init__(self, base: Mapping[str, Any] | None = None, name: str = "cluster_config_base") -> None:
-        self.config: dict[str, Any] = copy.deepcopy(dict(base or {}))
+        self.config: dict[str, Any] = unshared(base or {})
         self.problems: list[str] = []
         self.notes: list[str] = []
         self.name = name
@@ -85,7 +85,7 @@ class Draft:
                 if last:
                     child.update(value)
             elif last:
-                there[step] = copy.deepcopy(value)
+                there[step] = unshared(value)
             elif child is None:
                 child = there[step] = [] if isinstance(path[number + 1], Entry) else {}
             there = child

@@ -8,10 +8,8 @@ set when these are made: an update that changes it is refused, while OnNodeUpdat
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
-import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -20,8 +18,10 @@ from typing import Any, NamedTuple
 import yaml
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_file import document, rules
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish import rights
 
+_CONFIG = "publish_config"
 CONFIGURED, UPDATED = "OnNodeConfigured", "OnNodeUpdated"
 SCRIPT, ARCHIVE = "bootstrap.sh", "pcluster-postboot.tar.gz"
 _FORMER_POLICY = "pcluster-postboot-bundles"  # of login nodes, one for all buckets and prefixes
@@ -102,16 +102,10 @@ class Wanted(NamedTuple):
 
 
 def read(path: str) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8") as stream:
-            found = yaml.safe_load(stream)
-    except OSError as error:
-        raise Problem(f"publish_config: {os.path.abspath(path)}: {error.strerror}; needed: a cluster's YAML") from error
-    except yaml.YAMLError as error:
-        raise Problem(f"publish_config: {path} is no YAML: {error}") from error
-    config: dict[str, Any] = found if isinstance(found, dict) else {}
-    if not config.get("HeadNode") or not (config.get("Scheduling") or {}).get("SlurmQueues"):
-        raise Problem(f"publish_config: {path} lacks HeadNode or Scheduling/SlurmQueues; needed: a cluster's YAML")
+    config = document.load(_CONFIG, path)
+    document.check(_CONFIG, path, config, rules.PUBLISHED)
+    if not config.get("HeadNode") or not config.get("Scheduling", {}).get("SlurmQueues"):
+        raise Problem(f"{_CONFIG}: {path} lacks HeadNode or Scheduling/SlurmQueues; needed: a cluster's YAML")
     return config
 
 
@@ -144,7 +138,7 @@ class _Parts:
         where, node = named
         actions, found = self._actions(where, node, events), {"Name": node["Name"]} if "Name" in node else {}
         iam = dict(node.get("Iam") or {})
-        own = next((name for name in ("InstanceRole", "InstanceProfile") if name in iam), "")
+        own = next((name for name in ("InstanceRole", "InstanceProfile") if iam.get(name)), "")
         if own:
             self.notes.append(
                 f"{where} has an {own} of its own, which must allow s3:GetObject on {self.release.resource}, and no "
@@ -191,7 +185,7 @@ class _Parts:
 
 def sections(release: Release, wanted: Wanted, config: Mapping[str, Any] | None = None) -> tuple[Any, list[str]]:
     """Return the parts of a cluster's configuration that change, and what to know about them."""
-    head, pools, queues = _nodes(copy.deepcopy(dict(_EXAMPLE if config is None else config)))
+    head, pools, queues = _nodes(document.unshared(_EXAMPLE if config is None else config))
     parts = _Parts(release, wanted, config is not None)
     result: dict[str, Any] = {"HeadNode": parts.part(head, (CONFIGURED, UPDATED))}
     if pools:

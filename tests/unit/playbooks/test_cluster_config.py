@@ -110,7 +110,7 @@ def test_what_is_wrong_is_said_together_and_nothing_is_written(play: Play, tmp_p
         ),
         ({"region": ""}, "region is not set, and neither is AWS_REGION"),
         ({"file": "/nowhere/ml.yaml"}, "file is /nowhere/ml.yaml; needed: a file in a directory that is there"),
-        ({"base": "/nowhere.yaml"}, "base: /nowhere.yaml is not there; needed: a configuration of ParallelCluster"),
+        ({"base": "/nowhere.yaml"}, "base: /nowhere.yaml does not exist; needed: a configuration of ParallelCluster"),
     ],
 )
 def test_a_variable_that_cannot_be_is_one_line(play: Play, tmp_path: Path, more: dict[str, Any], says: str) -> None:

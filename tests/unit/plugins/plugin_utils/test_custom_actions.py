@@ -482,7 +482,7 @@ def test_a_trusted_node_that_is_not_there_is_named() -> None:
     ("text", "message"),
     [
         ("Region: x", "lacks HeadNode or Scheduling/SlurmQueues; needed: a cluster's YAML"),
-        ("- a", "lacks HeadNode or Scheduling/SlurmQueues"),
+        ("- a", "has no sections; needed: a configuration of ParallelCluster"),
         ("HeadNode: {a: b}\nScheduling: {Scheduler: awsbatch}", "lacks HeadNode or Scheduling/SlurmQueues"),
         ("a: [", "is no YAML"),
     ],
@@ -527,5 +527,5 @@ def test_a_wrong_option_is_named_as_the_playbook_does(name: str, value: Any, mes
 
 
 def test_no_such_file() -> None:
-    with pytest.raises(Problem, match=r"publish_config: .*No such file"):
+    with pytest.raises(Problem, match=r"publish_config: /nowhere/cluster.yaml does not exist; needed"):
         actions.read("/nowhere/cluster.yaml")

@@ -1,0 +1,46 @@
+# Copyright: Contributors to the pcluster.postboot project
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What the schemas of ParallelCluster's own versions, as far as the sandbox's cache has them, say of configurations."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import supported
+
+CACHE = Path(__file__).resolve().parents[3] / ".sandbox/cache"
+VERSIONS = [
+    version
+    for version in supported.read().parallelcluster["tested"]
+    if (CACHE / f"parallelcluster-{version}/bin/python").exists()
+]
+_SCHEMA = """
+import json, sys
+import yaml
+from pcluster.schemas.cluster_schema import ClusterSchema
+said = []
+for text in json.load(sys.stdin):
+    try:
+        ClusterSchema(cluster_name="ml").load(yaml.safe_load(text))
+        said.append("")
+    except Exception as error:
+        said.append(str(error) or type(error).__name__)
+print(json.dumps(said))
+"""
+
+
+def refusals(texts: list[str], version: str) -> list[str]:
+    """Return what ClusterSchema.load refuses of each configuration; empty where it takes the configuration."""
+    done = subprocess.run(
+        [str(CACHE / f"parallelcluster-{version}/bin/python"), "-W", "ignore", "-c", _SCHEMA],
+        input=json.dumps(texts),
+        env={**os.environ, "AWS_DEFAULT_REGION": "us-east-1", "AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: list[str] = json.loads(done.stdout)
+    return found
