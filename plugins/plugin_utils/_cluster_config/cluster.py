@@ -79,17 +79,22 @@ class Cluster:
     def iam(self, where: str, item: Mapping[str, Any], policies: Sequence[str], *path: Step) -> None:
         """Write the part Iam. An instance role of the user's own takes the place of policies and access to S3."""
         own = [str(each) for each in item.get("policies") or []]
-        role, buckets = item.get("instance_role"), item.get("s3_access") or []
+        asked, buckets = item.get("instance_role"), item.get("s3_access") or []
+        there, whose = self.draft.get(*path, "Iam") or {}, f"{'/'.join(map(str, path))}/Iam of {self.draft.name}"
+        role = asked or there.get("InstanceRole") or there.get("InstanceProfile")
         self.check_id(f"{where}.policies", own, "policy")
-        self.check_id(f"{where}.instance_role", role, "role")
+        self.check_id(f"{where}.instance_role", asked, "role")
         if role:
-            for key in ("policies", "s3_access"):
-                if item.get(key):
-                    self.refuse(
-                        f"{where} has instance_role and {key}; needed: one of them, because ParallelCluster adds "
-                        "nothing to a role of yours"
-                    )
-            self.draft.ask(f"{where}.instance_role", role, *path, "Iam", "InstanceRole")
+            keys = [key for key in ("policies", "s3_access") if item.get(key)]
+            clashes = [f"instance_role and {key}" if asked else f"{key}, and {whose} has {role}" for key in keys]
+            if asked:
+                keys = [key for key in ("AdditionalIamPolicies", "S3Access") if there.get(key)]
+                clashes += [f"instance_role, and {whose} has {key}" for key in keys]
+            for clash in clashes:
+                self.refuse(
+                    f"{where} has {clash}; needed: one of them, because ParallelCluster adds nothing to a role of yours"
+                )
+            self.draft.ask(f"{where}.instance_role", asked, *path, "Iam", "InstanceRole")
             if policies:
                 self.draft.notes.append(f"{where}: the role {role} has to allow what {', '.join(policies)} allow")
             return

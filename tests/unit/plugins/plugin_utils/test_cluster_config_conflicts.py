@@ -260,3 +260,28 @@ def test_a_section_of_the_users_that_is_none() -> None:
 def test_all_is_said_together() -> None:
     problems = rendered(name="", os="debian", queues=[{"name": "A", "instance_type": "c5.xlarge", "max": 0}]).problems
     assert len(problems) == 4
+
+
+ROLE = "arn:aws:iam::123456789012:role/mine"
+
+
+@pytest.mark.parametrize(
+    ("iam", "item", "says"),
+    [
+        ({"InstanceRole": ROLE}, {"policies": [sample.POLICY]}, "policies, and {}/Iam of cluster_config_base has arn:"),
+        ({"InstanceProfile": "x"}, {"s3_access": [{"bucket": "b"}]}, "s3_access, and {}/Iam of cluster_config_base"),
+        (
+            {"S3Access": [{"BucketName": "b"}]},
+            {"instance_role": ROLE},
+            "instance_role, and {}/Iam of cluster_config_base has S3Access",
+        ),
+    ],
+)
+def test_a_role_of_the_base_takes_the_place_of_policies(iam: dict[str, Any], item: dict[str, Any], says: str) -> None:
+    base = {"HeadNode": {"Iam": iam}, "Scheduling": {"SlurmQueues": [{"Name": "gpu", "Iam": iam}]}}
+    only(f"cluster_config_head_node has {says.format('HeadNode')}", base=base, head_node=item)
+    queue = {"name": "gpu", "instance_type": P5, "max": 4, **item}
+    found = rendered(base, queues=[queue], policies=[sample.POLICY])
+    (line,) = found.problems
+    assert line.startswith(f"cluster_config_queues[gpu] has {says.format('Scheduling/SlurmQueues/gpu')}")
+    assert any(note.startswith("cluster_config_queues[gpu]: the role ") for note in found.notes)
