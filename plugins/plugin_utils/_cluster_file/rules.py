@@ -262,14 +262,16 @@ def _judge(place: str, found: Any, rule: Rule, field: Any) -> Iterator[str]:
     elif isinstance(rule, Value):
         refusal = upstream.refusal(field, found) if rule.fits(found) else ""
         if refusal:
-            yield f"{place} is {shown(found)}; needed: as ParallelCluster has it, which answers: {refusal}"
+            needed = f"a value that ParallelCluster takes, whose schema answers: {refusal}"
+            yield f"{place} is {shown(found)}; needed: {needed}"
         elif not rule.fits(found):
             yield f"{place} is {shown(found)}; needed: {rule.needed}"
     elif not isinstance(found, list):
-        of_what = {Entries: "entries have", Items: ""}[type(rule)]
-        needed = f"a list whose {of_what} {rule.key}" if isinstance(rule, Entries) else "a list"
-        more = " of sections" if isinstance(rule, Items) and isinstance(rule.item, Section) else ""
-        yield f"{place} is {shown(found)}; needed: {needed}{more}"
+        if isinstance(rule, Entries):
+            needed = f"a list whose entries have {rule.key}"
+        else:
+            needed = "a list of sections" if isinstance(rule.item, Section) else "a list"
+        yield f"{place} is {shown(found)}; needed: {needed}"
     elif isinstance(rule, Items):
         for position, each in enumerate(found):
             yield from _judge(f"{place}[{position}]", each, rule.item, upstream.item(field))

@@ -16,6 +16,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem im
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config import base as users
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish import custom_actions as actions
 from ansible_collections.pcluster.postboot.tests.unit.plugins import cluster_config_sample as sample
+from ansible_collections.pcluster.postboot.tests.unit.plugins import parallelcluster, people
 from ansible_collections.pcluster.postboot.tests.unit.plugins.cluster_config_sample import config
 
 READERS = {"cluster_config_base": users.read, "publish_config": actions.read}
@@ -506,3 +507,45 @@ NEEDED = (
 )
 def test_a_cloudformation_template_is_named_as_such(tmp_path: Path, variable: str, text: str, says: str) -> None:
     assert refused(variable, write(tmp_path, text)) == [says]
+
+
+# --- ParallelCluster's own schema, where it is installed beside Ansible
+
+# What our own rules take: place, value, what the schema answers, and whether publish reads that part.
+JUDGED = {
+    "a role": ("HeadNode/Iam/InstanceRole", "mine", '"mine"; needed: a value that Par', "expected pattern", True),
+    "a policy": (
+        "HeadNode/Iam/AdditionalIamPolicies",
+        "[{Policy: mine}]",
+        '"mine"; needed: ',
+        "expected pattern",
+        True,
+    ),
+    "a subnet": (f"{GPU}/Networking/SubnetIds", "[subnet-1]", '"subnet-1"; needed: ', "expected pattern", False),
+    "no time": ("DevSettings/Timeouts/HeadNodeBootstrapTimeout", "0", "0; needed: ", "greater than or equal", False),
+}
+
+
+@pytest.mark.parametrize("version", parallelcluster.VERSIONS)
+def test_parallelcluster_judges_values_where_it_is_installed(version: str, tmp_path: Path, collections: Path) -> None:
+    others = [GOOD.replace("ubuntu2404", "alinux2"), GOOD.replace("SlurmQueues:", "ANewKey: {}\n  SlurmQueues:")]
+    texts = [whole(place, value) for place, value, *_rest in JUDGED.values()] + [GOOD, *others]
+    found = parallelcluster.read_beside(texts, version, tmp_path, collections)
+    for (_place, _value, says, answers, both), lines in zip(JUDGED.values(), found):
+        assert bool(lines[1]) == both
+        for line in filter(None, lines):
+            assert says in line
+            assert answers in line
+            assert "\n" not in line
+    # Which systems there are, and which keys, differs between versions.
+    assert found[len(JUDGED) :] == [["", ""]] * 3
+
+
+@pytest.mark.parametrize("version", parallelcluster.VERSIONS)
+def test_what_parallelcluster_takes_is_read_where_it_is_installed(
+    version: str, tmp_path: Path, collections: Path
+) -> None:
+    files = [people.make(seed, version) for seed in range(21)]
+    before = parallelcluster.refusals([file.plain for file in files], version)
+    valid = [file.text for file, refusal in zip(files, before) if not refusal]
+    assert parallelcluster.read_beside(valid, version, tmp_path, collections) == [["", ""]] * len(valid)
