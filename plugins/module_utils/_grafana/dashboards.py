@@ -191,7 +191,7 @@ class Importer:
         if source is None:
             return dashboard
         result: Json = json.loads(json.dumps(dashboard))
-        for variable in result.get("templating", {}).get("list", []):
+        for variable in (result.get("templating") or {}).get("list") or []:
             if variable.get("type") == "datasource":
                 variable["current"] = {"text": source.name, "value": source.uid}
         return result

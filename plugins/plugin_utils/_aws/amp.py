@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.variables import shown
 
 _BUSY = ("CREATING", "UPDATING", "DELETING")
 _SECONDS = 60
@@ -33,12 +34,18 @@ def merged(files: Sequence[Mapping[str, str]]) -> str:
     for file in files:
         where = file.get("source") or file["path"]
         try:
-            found = (yaml.safe_load(file["content"]) or {})["groups"] or []
-        except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-            what = str(error).splitlines()[0] if isinstance(error, yaml.YAMLError) else "it has no groups"
-            raise Problem(f"{where} is no file of rules: {what}") from error
+            content = yaml.safe_load(file["content"])
+        except (yaml.YAMLError, ValueError) as error:  # ValueError: such as of 2024-02-30
+            raise Problem(f"{where} is no file of rules: {str(error).splitlines()[0]}") from error
+        if not isinstance(content, Mapping) or "groups" not in content:
+            raise Problem(f"{where} is no file of rules: it has no groups")
+        found = content["groups"] or []
+        if not isinstance(found, list) or not all(isinstance(group, Mapping) for group in found):
+            raise Problem(
+                f"{where}: groups is {shown(content['groups'])}; needed: a list of groups with name and rules"
+            )
         for group in found:
-            name = str(group.get("name")) if isinstance(group, Mapping) else ""
+            name = str(group.get("name"))
             if name in homes:
                 raise Problem(
                     f"{where} has the group {name!r}, which {homes[name]} has too: a workspace needs unique names"

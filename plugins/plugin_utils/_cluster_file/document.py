@@ -78,7 +78,7 @@ def load(variable: str, path: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Problem(f"{where} has no sections; {_NEEDED}")
     _refuse_template(where, found)
-    return {key: _present(value) for key, value in found.items() if value is not None}
+    return {key: present(value) for key, value in found.items() if value is not None}
 
 
 def check(variable: str, path: str, found: Mapping[str, Any], sections: rules.Section) -> None:
@@ -97,16 +97,16 @@ def unshared(value: Any) -> Any:
     return value
 
 
-def _present(value: Any) -> Any:
+def present(value: Any) -> Any:
     """Return an unshared copy without keys that are null, as ParallelCluster's own dump of a configuration has them."""
     if isinstance(value, dict):
         return {
-            key: unshared(inner) if key in _FREE else _present(inner)
+            key: unshared(inner) if key in _FREE else present(inner)
             for key, inner in value.items()
             if inner is not None
         }
     if isinstance(value, list):
-        return [_present(inner) for inner in value]
+        return [present(inner) for inner in value]
     return value
 
 

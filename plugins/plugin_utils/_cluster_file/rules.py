@@ -27,14 +27,15 @@ class Value(NamedTuple):
 class Section(NamedTuple):
     keys: Mapping[str, Rule]
     one_of: tuple[str, ...] = ()  # of which there is exactly one
+    required: tuple[str, ...] = ()
 
 
 class Entries(NamedTuple):
-    """A list of sections, each with a key of its own."""
+    """A list of sections that have one key at least."""
 
     key: str
     entry: Section
-    unique: bool = False
+    unique: bool = False  # whether the key is the entry's name
 
 
 class Items(NamedTuple):
@@ -65,15 +66,21 @@ def number(needed: str = "a whole number") -> Value:
 
 
 _TEXT, _NUMBER = text(), number()
+
+
+def texts(*keys: str, required: tuple[str, ...] = ()) -> Section:
+    return Section(dict.fromkeys(keys, _TEXT), required=required)
+
+
 _BOOLEAN = Value("true or false", lambda value: isinstance(value, (int, float, str)) and value in (*_TRUE, *_FALSE))
 _FREE = Section({})  # whose keys are another program's
 _TEXTS = Items(_TEXT)
 _ENABLED = Section({"Enabled": _BOOLEAN})
-_IMAGE = Section({"CustomAmi": _TEXT})
+_IMAGE = texts("CustomAmi")
 _NAME = {"Name": _TEXT}
-_TAGS = Entries("Key", Section({"Key": _TEXT, "Value": _TEXT}))
+_TAGS = Entries("Key", texts("Key", "Value"), True)
 
-_SCRIPT = {"Script": text("s3://… or https://…"), "Args": _TEXTS}
+_SCRIPT: dict[str, Rule] = {"Script": text("s3://… or https://…"), "Args": _TEXTS}
 _ACTION = Section({**_SCRIPT, "Sequence": Entries("Script", Section(_SCRIPT))}, ("Script", "Sequence"))
 # What every node has that publish reads.
 _RIGHTS: dict[str, Rule] = {
@@ -130,7 +137,7 @@ _STORAGE = Section(
 _NODE: dict[str, Rule] = {
     "InstanceType": _TEXT,
     "Image": _IMAGE,
-    "Ssh": Section({"KeyName": _TEXT, "AllowedIps": _TEXT}),
+    "Ssh": texts("KeyName", "AllowedIps"),
 }
 _SECONDS = number("a number of seconds")
 _GROUP = Section({"Enabled": _BOOLEAN, "Id": _TEXT, "Name": _TEXT})
@@ -149,8 +156,8 @@ _SHARED = Section(
                 "DataRepositoryAssociations": Entries("Name", Section(_NAME), True),
             }
         ),
-        "FsxOpenZfsSettings": Section({"VolumeId": _TEXT}),
-        "FsxOntapSettings": Section({"VolumeId": _TEXT}),
+        "FsxOpenZfsSettings": texts("VolumeId"),
+        "FsxOntapSettings": texts("VolumeId"),
     }
 )
 WHOLE = _cluster(
@@ -168,16 +175,14 @@ WHOLE = _cluster(
         "CapacityType": _TEXT,
         "AllocationStrategy": _TEXT,
         "JobExclusiveAllocation": _BOOLEAN,
-        "CapacityReservationTarget": Section(
-            {"CapacityReservationId": _TEXT, "CapacityReservationResourceGroupArn": _TEXT}
-        ),
+        "CapacityReservationTarget": texts("CapacityReservationId", "CapacityReservationResourceGroupArn"),
         "Image": _IMAGE,
         "HealthChecks": Section({"Gpu": _ENABLED}),
         "CustomSlurmSettings": _FREE,
     },
     {
         "InstanceType": _TEXT,
-        "Instances": Entries("InstanceType", Section({"InstanceType": _TEXT})),
+        "Instances": Entries("InstanceType", texts("InstanceType")),
         "MinCount": _NUMBER,
         "MaxCount": _NUMBER,
         "Efa": _ENABLED,
@@ -193,16 +198,16 @@ WHOLE = _cluster(
                 "QueueUpdateStrategy": _TEXT,
                 "EnableMemoryBasedScheduling": _BOOLEAN,
                 "Dns": Section({"DisableManagedDns": _BOOLEAN, "UseEc2Hostnames": _BOOLEAN, "HostedZoneId": _TEXT}),
-                "Database": Section(dict.fromkeys(("Uri", "UserName", "PasswordSecretArn", "DatabaseName"), _TEXT)),
+                "Database": texts("Uri", "UserName", "PasswordSecretArn", "DatabaseName"),
                 "CustomSlurmSettings": Items(_FREE),
             }
         ),
     },
     {
         "Region": _TEXT,
-        "Image": Section({"Os": _TEXT, "CustomAmi": _TEXT}),
+        "Image": texts("Os", "CustomAmi"),
         "SharedStorage": Entries("Name", _SHARED, True),
-        "Imds": Section({"ImdsSupport": _TEXT}),
+        "Imds": texts("ImdsSupport"),
         "Monitoring": Section(
             {
                 "DetailedMonitoring": _BOOLEAN,
@@ -247,6 +252,9 @@ def _section(place: str, found: Any, rule: Section, schema: Any) -> Iterator[str
         right = known.get(str(key).lower(), key)
         if right != key:
             yield f"{place or 'the file'} has {key}; needed: {right}"
+    for key in rule.required:
+        if key not in found:
+            yield f"{place} lacks {key}; needed: {_entry(rule.keys, key)}"
     present = [key for key in rule.one_of if key in found]
     if rule.one_of and len(present) != 1:
         names = " and ".join(rule.one_of) if present else " nor ".join(rule.one_of)
@@ -291,7 +299,7 @@ def _entries(place: str, found: list[Any], rule: Entries, schema: Any) -> Iterat
             yield f"{here} lacks {rule.key}; needed: {needed}"
         elif rule.unique and name in names:
             yield f"{here}/{rule.key} is {shown(name)}, as of another entry; needed: a name that no other entry has"
-        elif rule.key in ("Name", "Key") and isinstance(name, str):
+        elif rule.unique and isinstance(name, str):
             here = f"{place}[{name}]"
         names.append(name)
         yield from _section(here, each, rule.entry, schema)

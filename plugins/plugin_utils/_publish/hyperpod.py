@@ -17,12 +17,24 @@ from typing import Any, NamedTuple
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.hyperpod import mounts_of
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import node_type
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_file import document, rules
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish import rights
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._publish.custom_actions import ARCHIVE, SCRIPT, Release
 
 HOOK, ARGUMENTS, GROUPS = "on_init_complete.sh", "arguments", "hyperpod.json"
 PREFIX = "s3://sagemaker-"
 FOLDER = "pcluster-postboot"  # of our files, beside lifecycle scripts
+_STORAGE = {
+    "FsxLustreConfig": rules.texts("DnsName", "MountName", "MountPath", required=("DnsName", "MountName")),
+    "FsxOpenZfsConfig": rules.texts("DnsName", "MountPath", required=("DnsName",)),
+}
+_GROUP: dict[str, rules.Rule] = {
+    "InstanceGroupName": rules.text(),
+    "SlurmConfig": rules.texts("NodeType"),
+    "LifeCycleConfig": rules.texts("OnCreate", "OnInitComplete", "SourceS3Uri"),
+    "InstanceStorageConfigs": rules.Items(rules.Section(_STORAGE)),
+}
+_CLUSTER = rules.Section({"InstanceGroups": rules.Entries("InstanceGroupName", rules.Section(_GROUP), True)})
 
 
 class Hook(NamedTuple):
@@ -39,7 +51,7 @@ def read(path: str) -> list[dict[str, Any]]:
     needed = "the JSON of `aws sagemaker create-cluster --cli-input-json`, or what describe-cluster prints"
     try:
         with open(path, encoding="utf-8") as stream:
-            found = json.load(stream)
+            found = document.present(json.load(stream))
     except OSError as error:
         raise Problem(f"publish_hyperpod: {os.path.abspath(path)}: {error.strerror}; needed: {needed}") from error
     except ValueError as error:
@@ -49,6 +61,7 @@ def read(path: str) -> list[dict[str, Any]]:
         isinstance(group, dict) and isinstance(group.get("InstanceGroupName"), str) for group in groups
     ):
         raise Problem(f"publish_hyperpod: {path} lacks InstanceGroups with InstanceGroupName; needed: {needed}")
+    document.check("publish_hyperpod", path, found, _CLUSTER)
     if "Eks" in (found.get("Orchestrator") or {}):
         raise Problem(f"publish_hyperpod: {path} has Orchestrator.Eks; needed: a cluster with Slurm")
     return groups

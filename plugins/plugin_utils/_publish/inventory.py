@@ -16,6 +16,7 @@ from jinja2 import defaults, nodes
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._inventory import nodes as node
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.variables import shown
 
 _PLUGIN = "pcluster.postboot.pcluster"
 _ENDINGS = ("pcluster.yml", "pcluster.yaml")  # of the files that the plugin takes
@@ -81,13 +82,16 @@ def _configuration(path: str) -> dict[str, Any]:
             for name in ("plugin", "source", "slurm_names", *_CARRIED)
             if name in entries
         }
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: such as of 2024-02-30
         raise Problem(f"{path} cannot be read: {error}; needed: plain YAML for {', '.join(_CARRIED)}") from error
     if config.pop("plugin", "") != _PLUGIN or config.pop("source", "ec2") != "ec2":
         return {}
     for name, kind in _EXPRESSIONS.items():
         if not isinstance(config.get(name) or kind(), kind):
             raise Problem(f"{path}: {name} is no {kind.__name__}; needed: one, as for every inventory plugin")
+    for entry in config.get("keyed_groups") or []:
+        if not isinstance(entry, Mapping):
+            raise Problem(f"{path}: keyed_groups has {shown(entry)}; needed: - key: <an expression>")
     return config
 
 

@@ -95,6 +95,19 @@ def test_without_boto3(client: Any, workspace: str, monkeypatch: pytest.MonkeyPa
         ),
         ([{"path": "bad.yml", "content": "groups: ["}], "bad.yml is no file of rules: while parsing a flow node"),
         ([{"path": "bad.yml", "content": "rules: []"}], "bad.yml is no file of rules: it has no groups"),
+        ([{"path": "bad.yml", "content": "groups"}], "bad.yml is no file of rules: it has no groups"),
+        (
+            [{"path": "bad.yml", "content": "a: 2024-02-30"}],
+            "bad.yml is no file of rules: day is out of range for month",
+        ),
+        (
+            [{"path": "bad.yml", "content": "groups: {name: a, rules: []}"}],
+            'bad.yml: groups is {"name": "a", "rules": []}; needed: a list of groups with name and rules',
+        ),
+        (
+            [{"path": "bad.yml", "content": "groups: [nodes]"}],
+            'bad.yml: groups is ["nodes"]; needed: a list of groups with name and rules',
+        ),
     ],
 )
 def test_rules_that_cannot_be(client: Any, workspace: str, files: Any, why: str) -> None:

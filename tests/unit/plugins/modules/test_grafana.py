@@ -458,6 +458,15 @@ def test_dashboards_open_with_our_data_source(grafana: Grafana, editor: str) -> 
     assert variable["current"] == {"text": "AMP", "value": "amp"}
 
 
+@pytest.mark.parametrize("templating", [None, {"list": None}])
+def test_a_dashboard_whose_variables_are_null_has_none(templating: Any) -> None:
+    client = grafana_dashboards.api.Client("https://grafana.example.org", "")
+    source = _grafana_dashboards.Source("AMP", "amp", "https://aps.example.org", region="us-east-1")
+    importer = _grafana_dashboards.Importer(client, _grafana_dashboards.Request([], "", "", source))
+    dashboard = {"uid": "mine", "title": "Mine", "templating": templating}
+    assert importer.fitted(dashboard) == dashboard
+
+
 @pytest.mark.parametrize("what", ["first removed", "last removed", "another query"])
 def test_what_a_person_has_changed_is_put_back(grafana: Grafana, editor: str, what: str) -> None:
     grafana.dashboards(token_file=editor, dashboards=FILES)

@@ -195,6 +195,9 @@ def test_only_the_groups_are_read_of_a_file_with_secrets(tmp_path: Path) -> None
     path.write_text(f"plugin: {PLUGIN}\ngroups: [a]\n")
     with pytest.raises(Problem, match=f"{path}: groups is no dict; needed: one, as for every inventory plugin"):
         publish_inventory.read([str(path)], None)
+    path.write_text(f"plugin: {PLUGIN}\nkeyed_groups: [pcluster_queue]\n")
+    with pytest.raises(Problem, match=f'{path}: keyed_groups has "pcluster_queue"; needed: - key: <an expression>'):
+        publish_inventory.read([str(path)], None)
     path.write_text("$ANSIBLE_VAULT;1.1;AES256\n3362\n")
     with pytest.raises(Problem, match=f"{path} is encrypted as a whole; needed: its secrets alone"):
         publish_inventory.read([str(path)], None)

@@ -118,6 +118,18 @@ def test_a_group_has_one_hook() -> None:
         ("{", "is no JSON"),
         ("[]", "lacks InstanceGroups"),
         ('{"InstanceGroups": [{}]}', "lacks InstanceGroups with InstanceGroupName"),
+        (
+            '{"InstanceGroups": [{"InstanceGroupName": "a", "SlurmConfig": "Controller"}]}',
+            r'InstanceGroups\[a\]/SlurmConfig is "Controller"',
+        ),
+        (
+            '{"InstanceGroups": [{"InstanceGroupName": "a", "InstanceStorageConfigs": {"EbsVolumeConfig": {}}}]}',
+            r"InstanceGroups\[a\]/InstanceStorageConfigs is \{",
+        ),
+        (
+            '{"InstanceGroups": [{"InstanceGroupName": "a", "InstanceStorageConfigs": [{"FsxOpenZfsConfig": {}}]}]}',
+            r"InstanceGroups\[a\]/InstanceStorageConfigs\[0\]/FsxOpenZfsConfig lacks DnsName",
+        ),
         ('{"InstanceGroups": [], "Orchestrator": {"Eks": {"ClusterArn": "arn:aws:eks:…"}}}', "has Orchestrator.Eks"),
     ],
 )
