@@ -105,10 +105,10 @@ def is_name(name: str) -> bool:
     return bool(_NAME.fullmatch(name))
 
 
-def named(resource: Mapping[str, Any]) -> list[str]:
-    """Return the instance types that a compute resource of a configuration names."""
-    several = [each.get("InstanceType") for each in resource.get("Instances") or []]
-    return [name for name in (resource.get("InstanceType"), *several) if name]
+def named(section: Mapping[str, Any]) -> list[str]:
+    """Return the instance types that a head node or a compute resource of a configuration names."""
+    several = [each.get("InstanceType") for each in section.get("Instances") or []]
+    return [name for name in (section.get("InstanceType"), *several) if name]
 
 
 def of_table(name: str) -> Instance:

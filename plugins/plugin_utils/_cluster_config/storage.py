@@ -223,13 +223,13 @@ def _places(cluster: Cluster) -> None:
 def _disks(cluster: Cluster) -> dict[str, list[str]]:
     """Return by directory which nodes have instance storage there, as local_mount_dir_instance_types_dict (3.16.1)."""
     head = cluster.draft.get("HeadNode") or {}
-    nodes = [("the head node", [head.get("InstanceType")], head)]
+    nodes = [("the head node", instances.named(head), head)]
     for queue in cluster.draft.get("Scheduling", "SlurmQueues") or []:
         types = [name for resource in queue.get("ComputeResources") or [] for name in instances.named(resource)]
         nodes.append((f"queue {queue.get('Name')}", types, queue.get("ComputeSettings") or {}))
     found: dict[str, list[str]] = {}
     for name, types, settings in nodes:
-        with_disks = list(dict.fromkeys(each for each in types if each and cluster.catalog[each].disks))
+        with_disks = list(dict.fromkeys(each for each in types if cluster.catalog[each].disks))
         if with_disks:
             volume = (settings.get("LocalStorage") or {}).get("EphemeralVolume") or {}
             place = _directory(volume.get("MountDir") or SCRATCH)
