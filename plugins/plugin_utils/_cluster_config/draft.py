@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Union
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_file.document import unshared
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_file.rules import is_true
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.variables import shown
 
 
@@ -48,7 +49,7 @@ class Draft:
         there, key = self.get(*path), tuple(str(step) for step in path)
         if there is None:
             self._put(value, path)
-        elif str(there) != str(value):
+        elif not _same(there, value):
             other = self._asked.get(key)
             whose = f"{other} asks for" if other else f"{'/'.join(key)} of {self.name} is"
             self.problems.append(
@@ -89,6 +90,10 @@ class Draft:
             elif child is None:
                 child = there[step] = [] if isinstance(path[number + 1], Entry) else {}
             there = child
+
+
+def _same(there: Any, value: Any) -> bool:
+    return is_true(there) == value if isinstance(value, bool) else str(there) == str(value)
 
 
 def _child(there: Any, step: Step) -> Any:

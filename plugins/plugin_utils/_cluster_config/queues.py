@@ -14,6 +14,7 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config 
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config.cluster import Cluster
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config.draft import Entry
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config.instances import Instance
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_file.rules import is_true
 
 CAPACITIES = {"on_demand": "ONDEMAND", "spot": "SPOT", "capacity_block": "CAPACITY_BLOCK"}
 _MOST = 50  # queues, and compute resources, of a cluster
@@ -182,7 +183,7 @@ class _Queue:
             self.draft.derive(True if enabled else None, *place)
         else:
             self.draft.ask(f"{where}.efa", enabled or None, *place)
-        self._placement(bool(self.draft.get(*place)))
+        self._placement(is_true(self.draft.get(*place)))
 
     def _placement(self, efa: bool) -> None:
         where, given = self.where, _word(self.item.get("placement_group"))
@@ -197,13 +198,14 @@ class _Queue:
         else:
             self.draft.ask(f"{where}.placement_group", given, *path, "Name")
         there = self.draft.get(*path) or {}
-        if there.get("Enabled") or there.get("Name") or there.get("Id"):
+        enabled = is_true(there.get("Enabled"))
+        if enabled or there.get("Name") or there.get("Id"):
             what = f"{where} has a placement group"
             if block:
                 self.refuse(
                     f"{what} and a capacity block, which has its own place; needed: placement_group auto or false"
                 )
-            elif self.item.get("reservation") and there.get("Enabled"):
+            elif self.item.get("reservation") and enabled:
                 self.refuse(
                     f"{what} of its own and a reservation, whose capacity may be elsewhere; needed: placement_group "
                     "auto, or the name of the reservation's placement group"

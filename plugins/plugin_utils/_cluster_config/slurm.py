@@ -13,6 +13,7 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config 
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config import versions
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config.cluster import Cluster
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config.draft import Step
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_file.rules import is_true
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.variables import shown
 
 _PATH = ("Scheduling", "SlurmSettings")
@@ -121,7 +122,7 @@ def _dns(cluster: Cluster) -> None:
     for name in (*_WITHOUT_DNS, "HostedZoneId"):
         path = (*_PATH, "Dns", name)
         there, wanted = cluster.draft.get(*path), name in _WITHOUT_DNS or None
-        if there is not None and there != wanted:
+        if there is not None and (not wanted or not is_true(there)):
             cluster.refuse(
                 f"{shared.PREFIX}managed_dns is false, and {'/'.join(path)} of {cluster.draft.name} is {shown(there)}; "
                 f"needed: {'true' if wanted else 'none'} there, or {shared.PREFIX}managed_dns true"

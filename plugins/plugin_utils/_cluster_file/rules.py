@@ -57,6 +57,11 @@ def _is_whole(value: Any) -> bool:
     return True
 
 
+def is_true(value: Any) -> bool:
+    """Say whether ParallelCluster takes a value for true, which may be a text."""
+    return isinstance(value, (int, float, str)) and value in _TRUE
+
+
 def text(needed: str = "a text, in quotes") -> Value:
     return Value(needed, lambda value: isinstance(value, str))
 

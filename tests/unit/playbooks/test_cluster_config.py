@@ -78,6 +78,10 @@ def test_an_update_needs_the_file_of_the_cluster(play: Play, tmp_path: Path) -> 
     actions = yaml.safe_load((tmp_path / "ml.yaml").read_text())["HeadNode"]["CustomActions"]
     assert actions["OnNodeConfigured"]["Script"] == f"{sample.BUNDLE['url']}/bootstrap.sh"
     assert actions["OnNodeUpdated"]["Script"] == f"{newer['url']}/bootstrap.sh"
+    with (tmp_path / "ml.yaml").open("a") as file:
+        file.write("Monitoring: true\n")
+    (said,) = play(update, code=2)
+    assert f"cluster_config_file: {tmp_path}/ml.yaml: Monitoring is true; needed: a section" in said
 
 
 def test_what_is_wrong_is_said_together_and_nothing_is_written(play: Play, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def _resource(rng: random.Random, name: str, version: str) -> Config:
         CustomSlurmSettings=lambda: _slurm(rng),
         Tags=lambda: [{"Key": "cost", "Value": "7"}],
         HealthChecks=lambda: {"Gpu": {"Enabled": False}},
-        Efa=lambda: {"Enabled": False},
+        Efa=lambda: {"Enabled": rng.choice([False, "false"])},
     )
     if version > "3.15" and rng.random() < 0.2:
         found["LaunchTemplateOverrides"] = {"LaunchTemplateId": "lt-0123456789abcdef0", "Version": 1}

@@ -285,3 +285,30 @@ def test_a_role_of_the_base_takes_the_place_of_policies(iam: dict[str, Any], ite
     (line,) = found.problems
     assert line.startswith(f"cluster_config_queues[gpu] has {says.format('Scheduling/SlurmQueues/gpu')}")
     assert any(note.startswith("cluster_config_queues[gpu]: the role ") for note in found.notes)
+
+
+@pytest.mark.parametrize(("word", "other"), [("true", "false"), ("yes", "No"), (1, 0), ("on", "OFF")])
+def test_a_boolean_of_the_base_may_be_a_text_as_parallelcluster_takes_it(word: Any, other: Any) -> None:
+    base: dict[str, Any] = {
+        "HeadNode": {"Imds": {"Secured": word}},
+        "Monitoring": {"DetailedMonitoring": other},
+        "Scheduling": {
+            "SlurmSettings": {"Dns": {"DisableManagedDns": word, "UseEc2Hostnames": word}},
+            "SlurmQueues": [
+                {
+                    "Name": "gpu",
+                    "Networking": {"SubnetIds": TWO, "PlacementGroup": {"Enabled": other}},
+                    "ComputeResources": [{"Name": "p5", "Efa": {"Enabled": other}}],
+                }
+            ],
+        },
+    }
+    more: dict[str, Any] = {
+        "imds": {"secured": True},
+        "monitoring": {"detailed": False},
+        "managed_dns": False,
+        "queues": [{"name": "gpu", "instance_types": [P5], "compute_resource": "p5", "max": 4}],
+    }
+    assert list(rendered(base, **more).problems) == []
+    more["imds"], more["monitoring"] = {"secured": False}, {"detailed": True}
+    assert len(rendered(base, **more).problems) == 2
