@@ -167,7 +167,8 @@ def launches(evidence: Evidence) -> Iterator[Finding]:
     for name, line in evidence.recent("clustermgtd", "slurm_resume"):
         match = pattern.match(line)
         if match:
-            nodes = found.get(match[2], ("", "", set()))[2] | set(names_of(match[1]))
+            nodes = found.get(match[2], ("", "", set()))[2]
+            nodes.update(names_of(match[1]))
             found[match[2]] = (name, line, nodes)
     for code, (name, line, nodes) in found.items():
         if code in _CAPACITY:

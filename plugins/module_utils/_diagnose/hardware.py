@@ -88,7 +88,8 @@ def xids(evidence: Evidence) -> Iterator[Finding]:
         match = _XID.match(said.message)
         if match:
             known, number = found if said.sure else unsure, int(match["number"])
-            devices = known.get(number, ("", "", set()))[2] | {match["device"]}
+            devices = known.get(number, ("", "", set()))[2]
+            devices.add(match["device"])
             known[number] = (name, line, devices)
     for number, (name, line, devices) in {**unsure, **found}.items():
         critical, ordinary = number in XID_CRITICAL, number in XID_ORDINARY

@@ -134,8 +134,9 @@ def _shipped(request: Request) -> tuple[Found | None, list[str]]:
 
 def _sweep(request: Request) -> None:
     """Remove the folders of killed runs."""
-    for top, marks in ((load.store(request.prefix), (_NEW, _OLD)), (tempfile.gettempdir(), (_BUILD,))):
-        for entry, _mark in files.own(top, re.compile("|".join(map(re.escape, marks))).match):
+    left = re.compile(r"\.(?:new|old)-|postboot-pyxis-")
+    for top in (load.store(request.prefix), tempfile.gettempdir()):
+        for entry, _mark in files.own(top, left.match):
             if entry.is_dir(follow_symlinks=False):
                 files.discard(entry.path)
 
