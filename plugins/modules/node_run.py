@@ -25,8 +25,8 @@ options:
     type: int
     default: 600
   lock_lease:
-    description: Seconds without a sign of life after which another controller's run counts as dead, times the number of
-      turns in which that run's nodes take each task.
+    description: Seconds without a sign of life after which another controller's run counts as dead. The silence that
+      the run has announced comes on top.
     type: int
     default: 3600
   hold_packages:
@@ -138,11 +138,11 @@ def begin(module: AnsibleModule, lock: host_lock.Lock, me: host_lock.Holder) -> 
         answer["taken"] = False
         answer["msg"] = "check mode: nothing is locked or held"
         if not outcome.taken and outcome.holder:
-            module.warn(f"{lock.path} is {outcome.holder.sentence(outcome.age)}: what check mode finds may change")
+            module.warn(f"{lock.path} is {outcome.sentence()}: what check mode finds may change")
         return answer
     if not outcome.taken and outcome.holder:
         raise Problem(
-            f"{outcome.holder.sentence(outcome.age)}; waited {params['lock_timeout']} s (common_lock_timeout): "
+            f"{outcome.sentence()}; waited {params['lock_timeout']} s (common_lock_timeout): "
             f"let that run end, or remove {lock.path} if it is surely gone",
             changed=False,
             **answer,
@@ -150,7 +150,7 @@ def begin(module: AnsibleModule, lock: host_lock.Lock, me: host_lock.Holder) -> 
     answer["msg"] = "the node is ours"
     if outcome.how in ("dead", "expired") and outcome.holder:
         gone = "is dead" if outcome.how == "dead" else "gave no sign of life for too long (common_lock_lease)"
-        answer["msg"] = f"taken over from a run that {gone}: it was {outcome.holder.sentence(outcome.age)}"
+        answer["msg"] = f"taken over from a run that {gone}: it was {outcome.sentence()}"
         module.warn(answer["msg"])
     manager = holds(params["package_manager"])
     try:

@@ -183,9 +183,9 @@ def _running() -> bool | None:
         if any(word.endswith((b"/roles/pull/files/pull.py", b"/bootstrap.sh")) for word in words[:3]):
             return True
     try:
-        with open(lock.lock_path(), encoding="utf-8") as stream:
-            return lock.Holder.from_dict(json.load(stream)).alive()
-    except (OSError, ValueError):
+        with open(lock.lock_path(), "rb") as stream:
+            return lock.Holder.from_dict(lock.parsed(stream.read())).alive()
+    except OSError:
         return None
 
 

@@ -5,20 +5,38 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
+import re
 import socket
+import time
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
+
+
+def boot_id() -> str:
+    """Return the kernel's name for this boot; empty where the kernel is not Linux."""
+    return _first_line("/proc/sys/kernel/random/boot_id")
+
+
+def boot_time() -> float:
+    """Return the seconds since this boot, suspended ones too. Nobody can set this clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@functools.cache
+def host_id() -> str:
+    """Tell this host in all its boots from others; empty where it has no id. machine-id(5) is confidential itself."""
+    found = _first_line("/etc/machine-id")
+    if not re.fullmatch("[0-9a-f]{32}", found):
+        return ""
+    return hashlib.sha256(f"pcluster.postboot {found}".encode()).hexdigest()[:16]
 
 
 @functools.cache
 def machine_id() -> str:
     """Name this boot and this process namespace: process ids mean the same to everyone with the same answer."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as handle:
-            boot = handle.read().strip()
-    except OSError:
-        boot = _output("sysctl", "-n", "kern.boottime")
+    boot = boot_id() or _output("sysctl", "-n", "kern.boottime")
     try:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -37,6 +55,14 @@ def process_started(pid: int) -> str:
         if os.path.exists("/proc/self/stat"):
             return ""
     return _output("ps", "-o", "lstart=", "-p", str(pid))  # not Linux
+
+
+def _first_line(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as handle:
+            return handle.readline().strip()
+    except OSError:
+        return ""
 
 
 def _output(*command: str) -> str:

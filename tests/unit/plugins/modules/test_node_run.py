@@ -5,15 +5,13 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock, process
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import storage
 from ansible_collections.pcluster.postboot.plugins.module_utils._packages import holds as packages_holds
 from ansible_collections.pcluster.postboot.plugins.modules import node_facts, node_run
@@ -80,8 +78,8 @@ def test_who_looks_or_waits_keeps_no_dead_run_alive(
 ) -> None:
     monkeypatch.setattr(storage, "wait_for_setup", lambda _run: None)
     begin(run_module, ALICE)
-    then = time.time() - 100
-    os.utime(node / "run/lock", (then, then))
+    now = process.boot_time() + 100
+    monkeypatch.setattr(process, "boot_time", lambda: now)
     run_module(node_facts)
     assert begin(run_module, BOB, lock_lease=200)["failed"]
     assert begin(run_module, BOB, lock_lease=90)["how"] == "expired"
