@@ -15,7 +15,7 @@ from ansible.plugins.action import ActionBase
 from ansible.template import trust_as_template
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import terminal
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import terminal, turns
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import variables as site_variables
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.roles import read_roles
 
@@ -78,6 +78,7 @@ class ActionModule(ActionBase):
             return {**result, "failed": True, "msg": "\n".join(checker.errors)}
         record["phase"] = checker.phase
         record["components"] = {name: plan.as_dict() for name, plan in plans.items()}
+        record["silences"] = turns.silences(variables, {name: plan.run for name, plan in plans.items()})
         return {**result, "msg": f"{sum(plan.run for plan in plans.values())} of {len(plans)} components will run"}
 
     def _checker(self, roles: dict[str, site_variables.Role], variables: dict[str, Any]) -> site_variables.Checker:

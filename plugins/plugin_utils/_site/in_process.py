@@ -23,6 +23,8 @@ from ansible.executor.module_common import _BuiltModule
 from ansible.module_utils._internal._ansiballz import _loader
 from ansible.module_utils.common.json import Direction, get_module_encoder
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import turns
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.reach import Reaching
 
 ASKED = "PCLUSTER_POSTBOOT_IN_PROCESS"
@@ -55,6 +57,12 @@ class InProcess(Reaching):
             and not self._task.async_val
             and not any(self._task.environment or ())
         )
+
+    def _execute_module(self, *args: Any, **options: Any) -> dict[str, Any]:
+        silence = turns.silence(options.get("task_vars") or {})
+        if silence:
+            self._task.environment = [*(self._task.environment or ()), {lock.SILENCE: str(silence)}]
+        return super()._execute_module(*args, **options)
 
     def _configure_module(self, module_name: str, module_args: dict[str, Any], task_vars: dict[str, Any]) -> Any:
         if not self._here(module_name):

@@ -11,6 +11,7 @@ The collection's own modules are not there where a user runs this, so it is one 
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -60,7 +61,7 @@ def load(path: str) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8") as stream:
             found = json.load(stream)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -107,6 +108,27 @@ def components(report: Mapping[str, Any]) -> Iterator[Line]:
             yield Line(name, state, str(one.get("why") or one.get("summary") or one.get("version") or ""))
 
 
+def shown(path: str, lock: Mapping[str, Any]) -> bool:
+    """Say whether the run that holds a lock has shown itself within an hour, or has announced that it may be silent."""
+    first, last = lock.get("seen"), load(f"{path}.seen")
+    if not isinstance(first, dict):  # of an earlier version
+        return time.time() - os.stat(path).st_mtime < 3600
+    boot, now = boot_id(), time.clock_gettime(time.CLOCK_BOOTTIME)
+    signs = [sign for sign in (first, last) if sign.get("boot") == boot and number(sign.get("at")) <= now]
+    sign = max(signs, key=lambda sign: number(sign["at"]), default=None)
+    return sign is not None and now - number(sign["at"]) < number(sign.get("silence")) + 3600
+
+
+def boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
+        return stream.read().strip()
+
+
+def number(value: Any) -> float:
+    """Return a number of a file; 0 for anything else."""
+    return value if isinstance(value, (int, float)) and math.isfinite(value) else 0.0
+
+
 def run_at_work() -> str:
     """Return which run is at work on this node, in words; nothing where none is."""
     path = f"{RUN}/lock"
@@ -115,8 +137,8 @@ def run_at_work() -> str:
         return ""
     if str(lock.get("machine")).startswith(f"{os.uname().nodename} "):
         alive = os.path.isdir(f"/proc/{lock.get('pid')}")
-    else:  # a run from another machine shows itself by the time of the file
-        alive = time.time() - os.stat(path).st_mtime < 3600
+    else:  # a run from another machine shows itself by its signs of life (module_utils/_host/lock.py)
+        alive = shown(path, lock)
     at = progress.get("component")
     return f"a run is at work{f', at {at}' if at else ''}" if alive else ""
 

@@ -296,8 +296,35 @@ def test_a_run_that_is_at_work(node: Node) -> None:
     assert node.check()[0] == 0
     node.at_work(lock.Holder(run_id="x", pid=1, machine="workstation boot pid:[1]"))
     assert node.check()[0] == 3
-    os.utime(node.root / "run/pcluster-postboot/lock", (0, 0))
+    os.utime(node.root / "run/pcluster-postboot/lock", (0, 0))  # a lock of an earlier version
     assert node.check()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("ago", "silence", "of_boot", "at_work"),
+    [
+        (10, 0, None, True),
+        (3700, 0, None, False),
+        (3700, 600, None, True),
+        (-60, 0, None, False),  # no sign can be of a time to come
+        (10, 0, "00000000-0000-4000-8000-000000000000", False),
+    ],
+)
+def test_a_run_of_another_machine_is_seen_by_the_nodes_boot_clock(
+    node: Node, ago: float, silence: float, of_boot: str | None, at_work: bool
+) -> None:
+    other = lock.Lock(str(node.root / "run/pcluster-postboot"))
+    node.at_work(lock.Holder(run_id="x"))
+    os.unlink(other.path)
+    assert other.take(lock.Holder(run_id="x", pid=1, machine="workstation boot pid:[1]"), 1).taken
+    other.show(silence)
+    for path in (Path(other.path), Path(other.seen)):
+        found = json.loads(path.read_text())
+        sign = found.get("seen", found)
+        sign.update(at=sign["at"] - ago, boot=of_boot or sign["boot"])
+        path.write_text(json.dumps(found))
+    os.utime(other.path, (0, 0))  # the wall clock was set meanwhile
+    assert node.check()[0] == (3 if at_work else 0)
 
 
 # As sinfo prints '%N|%T|%E': a node of two partitions comes twice.

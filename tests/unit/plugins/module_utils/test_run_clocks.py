@@ -157,7 +157,7 @@ def test_an_earlier_version_sees_by_the_time_of_the_file_what_it_understands(
     assert os.stat(lock.path).st_mtime == clocks.wall + HOUR
 
 
-# --- damage ------------------------------------------------------------------------------------------------------------
+# --- damage -----------------------------------------------------------------------------------------------------------
 
 DAMAGED = [
     b"",
