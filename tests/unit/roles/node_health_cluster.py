@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.pcluster.postboot.roles.node_health.files.node_health_decider import command, run
-from ansible_collections.pcluster.postboot.roles.node_health.files.node_health_decider.records import Settings
+from ansible_collections.pcluster.postboot.roles.node_health.files.node_health_decider.records import Clock, Settings
 from ansible_collections.pcluster.postboot.roles.node_health.files.node_health_decider.slurm import NoAnswer
 
 NOW = 1_795_000_000.0
@@ -42,16 +42,23 @@ class Slurm:
         if words == ("--oneliner", "show", "nodes"):
             return "".join(self._line(name, node) for name, node in self.nodes.items())
         if words == ("--oneliner", "show", "reservations"):
-            held = [node["reserved"] for node in self.nodes.values() if node.get("reserved")]
-            return "".join(f"ReservationName={name} StartTime=2026-11-23T05:00:00 State=ACTIVE\n" for name in held)
+            held = [(node["reserved"], name) for name, node in self.nodes.items() if node.get("reserved")]
+            if not held:
+                return "No reservations in the system\n"
+            what = "StartTime=2026-11-27T20:04:46 EndTime=2027-11-27T20:04:46 Duration=365-00:00:00"
+            return "".join(f"ReservationName={name} {what} Nodes={node} State=ACTIVE\n" for name, node in held)
         if kind == "update":
             self._update(asked)
         elif kind == "create":
+            if self.nodes[asked["nodes"]].get("reserved"):
+                why = "Requested reservation overlaps with another reservation"
+                raise NoAnswer(f"Error creating the reservation: {why}")
             self.nodes[asked["nodes"]]["reserved"] = asked["reservationname"]
         elif kind == "delete":
-            for node in self.nodes.values():
-                if node.get("reserved") == asked["reservationname"]:
-                    del node["reserved"]
+            having = [node for node in self.nodes.values() if node.get("reserved") == asked["reservationname"]]
+            if not having:
+                raise NoAnswer(f"delete_reservation {words[1]}: Requested reservation is invalid")
+            del having[0]["reserved"]
         return ""
 
     def _update(self, asked: dict[str, str]) -> None:
@@ -84,7 +91,7 @@ class Cluster:
     """A head node with its folders, and Slurm."""
 
     def __init__(self, top: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.top, self.capsys, self.now = top, capsys, NOW
+        self.top, self.capsys, self.now, self.up, self.boot = top, capsys, NOW, 86400.0, "first"
         self.states = top / "nodes"
         self.states.mkdir()
         self.scontrol = Slurm()
@@ -123,9 +130,20 @@ class Cluster:
 
     def runs(self, later: float = 15) -> list[str]:
         """Have the timer start the program once; return the lines of its journal."""
-        self.now += later
-        run.run(self.settings, self.now)
+        self.passes(later)
+        run.run(self.settings, self.clock())
         return [line[3:] for line in self.capsys.readouterr().out.splitlines()]
+
+    def clock(self) -> Clock:
+        return Clock(self.now, self.up, self.boot)
+
+    def passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.up += seconds
+
+    def steps(self, seconds: float) -> None:
+        """Have the head node's clock set, as chronyd does at its start."""
+        self.now += seconds
 
     def asked(self) -> list[str]:
         """What Slurm was asked since this was asked."""
@@ -161,7 +179,7 @@ def made(top: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
     found = Cluster(top, capsys)
     monkeypatch.setattr(run, "scontrol", found.scontrol)
     monkeypatch.setattr(command, "scontrol", found.scontrol)
-    monkeypatch.setattr(command.time, "time", lambda: found.now)
+    monkeypatch.setattr(command.Clock, "read", found.clock)
     for number in range(1, 9):
         found.node(f"gpu-st-p5-{number}")
     return found

@@ -142,7 +142,7 @@ def test_a_successor_after_the_window_is_drained(cluster: Cluster) -> None:
     cluster.runs()
     cluster.replaced("gpu-st-p5-1")
     cluster.runs(60)
-    cluster.now += 25 * 3600
+    cluster.passes(25 * 3600)
     cluster.tells("gpu-st-p5-1", XID)
     cluster.runs()
     assert cluster.drained() == ["gpu-st-p5-1"]
@@ -197,7 +197,7 @@ def test_twenty_nodes_at_once(cluster: Cluster) -> None:
         cluster.runs(60)
     assert cluster.drained() == []
     assert 'why="limit"' in cluster.metric("withheld")[0]
-    cluster.now += 3600
+    cluster.passes(3600)
     for number in range(1, 21):
         name = f"gpu-st-p5-{number}"
         one = json.loads((cluster.states / f"{name}.json").read_text())
@@ -219,14 +219,14 @@ def test_a_false_alarm_that_heals_is_undrained(cluster: Cluster) -> None:
     cluster.tells("gpu-st-p5-1", MOUNT)
     cluster.runs()
     assert cluster.drained()
-    cluster.now += 15
+    cluster.passes(15)
     cluster.tells("gpu-st-p5-1", ("check_hangs", "watch", "mounts", "no answer within 5 s"))
     cluster.runs()
-    cluster.now += 15
+    cluster.passes(15)
     cluster.tells("gpu-st-p5-1", skipped={"nvlink": "no NVLink", "mounts": "hangs"})
     cluster.runs()
     assert cluster.drained(), "a check that could not look is no check that found nothing"
-    cluster.now += 15
+    cluster.passes(15)
     cluster.tells("gpu-st-p5-1")
     assert cluster.runs() == ["gpu-st-p5-1: undrained: mount_hangs is gone"]
     assert cluster.slurm["gpu-st-p5-1"]["reason"] == "node_health: mount_hangs is gone"
@@ -250,7 +250,7 @@ def test_only_our_own_drain_is_undrained(cluster: Cluster, change: dict[str, str
     cluster.tells("gpu-st-p5-1", MOUNT)
     cluster.runs()
     cluster.slurm["gpu-st-p5-1"].update(change)
-    cluster.now += 15
+    cluster.passes(15)
     cluster.tells("gpu-st-p5-1")
     cluster.runs(60)
     assert cluster.drained() == ["gpu-st-p5-1"]
@@ -304,7 +304,7 @@ def booted(cluster: Cluster, name: str) -> None:
 def test_a_state_of_an_earlier_boot_drains_nobody(cluster: Cluster) -> None:
     """A reboot cures most findings, and the file of the boot before lies there until the first look of the next."""
     cluster.tells("gpu-st-p5-1", MOUNT)
-    cluster.now += 60
+    cluster.passes(60)
     booted(cluster, "gpu-st-p5-1")
     assert cluster.runs() == []
     assert cluster.drained() == []
@@ -316,7 +316,7 @@ def test_a_state_of_an_earlier_boot_drains_nobody(cluster: Cluster) -> None:
 def test_a_drained_node_that_is_rebooted_is_undrained_once_its_new_boot_is_well(cluster: Cluster) -> None:
     cluster.tells("gpu-st-p5-1", MOUNT)
     cluster.runs()
-    cluster.now += 60
+    cluster.passes(60)
     booted(cluster, "gpu-st-p5-1")
     assert cluster.runs() == []
     assert cluster.drained() == ["gpu-st-p5-1"]
@@ -326,7 +326,7 @@ def test_a_drained_node_that_is_rebooted_is_undrained_once_its_new_boot_is_well(
 
 def test_a_node_that_tells_nothing_since_it_booted_is_silent(cluster: Cluster) -> None:
     cluster.tells("gpu-st-p5-1")
-    cluster.now += 60
+    cluster.passes(60)
     booted(cluster, "gpu-st-p5-1")
     assert cluster.runs(1000) == ["gpu-st-p5-1: silent: the node has told no state for a while"]
     assert (cluster.states / "gpu-st-p5-1.json").exists()

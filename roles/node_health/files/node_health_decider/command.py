@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
-import time
 from collections.abc import Iterator
 
 from .decision import CLASSES, OURS
-from .records import History, Record, Settings, alone, scan, settings_of
+from .records import Clock, History, Record, Settings, alone, scan, settings_of
 from .run import remembered
 from .slurm import NoAnswer, Node, parse_nodes, scontrol
 from .text import visible
@@ -34,17 +34,24 @@ def reservation(node: str) -> str:
     return f"node_health_{node}"
 
 
+def reserved(settings: Settings) -> set[str]:
+    """Return the nodes that a reservation of `hold` keeps jobs away from, also one that a killed `hold` has left."""
+    shown = scontrol(settings.scontrol, "--oneliner", "show", "reservations")
+    return set(re.findall(rf"^ReservationName={reservation('')}(\S+) ", shown, re.MULTILINE))
+
+
 def ago(now: float, then: float) -> str:
     minutes = max(0, int(now - then) // 60)
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h" if minutes < 2880 else f"{minutes // 1440} d"
 
 
-def status(settings: Settings, history: History, now: float) -> Iterator[str]:
+def status(settings: Settings, history: History, clock: Clock) -> Iterator[str]:
     """Yield the lines that tell how things are, from what the timer's last run has seen."""
+    now = clock.now
     limits = f"at most {settings.max_nodes} nodes at a time, {settings.max_share:g} % of a queue's (or one of them), "
     yield f"action: {settings.action}; {limits}{settings.max_per_hour} an hour"
-    cache = remembered(settings.cache)
-    states = scan(settings.states, cache.states)[0]
+    cache = remembered(settings.cache, clock)
+    states = scan(settings.states, cache.states, clock, cache.up)[0]
     drained = {one["node"]: one for one in history.open()}
     withheld = {(one[0], one[1]): one[2:] for one in cache.withheld}
     yield f"states: {len(states)} nodes; silent: {', '.join(cache.silent) or 'none'}"
@@ -64,11 +71,25 @@ def status(settings: Settings, history: History, now: float) -> Iterator[str]:
             yield f"{name}: drained {ago(now, record['time'])} ago: {record['reason']}"
     for name, hold in history.holds.items():
         yield f"{name}: held for {ago(now, hold['time'])} by {hold['by']}: {hold['reason']}"
+    yield from unfinished(settings, history)
     for kind, stop in history.stops.items():
         instances = " and then ".join(stop["instances"])
         yield f"{kind}: stopped {ago(now, stop['time'])} ago: {stop['node']} had it as {instances}"
     for record in [one for one in history.drains if one["end"]][-10:]:
         yield f"{record['node']}: {ago(now, record['time'])} ago: {record['reason']}: {record['end']}"
+
+
+def unfinished(settings: Settings, history: History) -> Iterator[str]:
+    """Yield what a `hold` or `release` that was killed, or whoever has deleted a reservation, has left."""
+    try:
+        found = reserved(settings)
+    except NoAnswer as problem:
+        yield f"reservations are not known: {problem}"
+        return
+    for name in sorted(found - set(history.holds)):
+        yield f"{name}: {reservation(name)} keeps jobs away, and no hold is noted: hold the node again, or release it"
+    for name in sorted(set(history.holds) - found):
+        yield f"{name}: held, but Slurm has no {reservation(name)}, so jobs start: hold the node again, or release it"
 
 
 def known(settings: Settings, name: str) -> Node:
@@ -79,39 +100,51 @@ def known(settings: Settings, name: str) -> Node:
     return nodes[name]
 
 
-def hold(settings: Settings, history: History, name: str, reason: str, now: float) -> str:
+def hold(settings: Settings, history: History, name: str, reason: str, clock: Clock) -> str:
     """Keep jobs away from a node by a reservation, so that ParallelCluster does not replace the node.
 
     Without the flag `maint`: ParallelCluster up to 3.15 terminates a static node that boots in a reservation for
     maintenance. With `ignore_jobs`: a job that runs there ends first. Because a drained node is replaced although it is
-    reserved, the drain ends.
+    reserved, the drain ends. The history comes first, so that the same command finishes what a killed one has begun.
     """
     node = known(settings, name)
-    if name in history.holds:
-        raise Refused(f"{name} is held already: {history.holds[name]['reason']}")
-    drains = [one for one in history.open() if one["node"] == name and one["reason"] == node.reason]
-    if "DRAIN" in node.states and not drains:
+    drained = "DRAIN" in node.states
+    mine = [one for one in history.drains if one["node"] == name and one["reason"] == node.reason]
+    drains = [one for one in mine if one["end"] in ("", "held")]
+    is_reserved = name in reserved(settings)
+    if drained and not drains:
         raise Refused(f"{name} is drained ({node.reason}), and so is replaced: resume it before it is held")
-    words = ("nodes=" + name, "users=root", "starttime=now", "duration=infinite", "flags=ignore_jobs")
-    scontrol(settings.scontrol, "create", "reservation", f"reservationname={reservation(name)}", *words)
-    by = os.environ.get("SUDO_USER", "root")
-    history.holds[name] = {"time": now, "reason": reason, "by": by}
+    if name in history.holds and is_reserved and not drained:
+        raise Refused(f"{name} is held already: {history.holds[name]['reason']}")
+    before = history.holds.get(name)
+    history.holds[name] = {**clock.stamp(), "reason": reason, "by": os.environ.get("SUDO_USER", "root")}
+    history.save(clock.now)
+    if not is_reserved:
+        words = ("nodes=" + name, "users=root", "starttime=now", "duration=infinite", "flags=ignore_jobs")
+        try:
+            scontrol(settings.scontrol, "create", "reservation", f"reservationname={reservation(name)}", *words)
+        except NoAnswer:
+            history.holds.pop(name)
+            history.holds.update({name: before} if before else {})
+            history.save(clock.now)
+            raise
     for record in drains:
-        if "DRAIN" in node.states:
-            scontrol(settings.scontrol, "update", f"nodename={name}", "state=undrain", f"reason={OURS}held")
-        record.update(end="held", ended=now)
-    history.save(now)
+        record.update(end="held", ended=clock.now)
+    history.save(clock.now)
+    if drained:
+        scontrol(settings.scontrol, "update", f"nodename={name}", "state=undrain", f"reason={OURS}held")
     return f"{name} is held: no job starts there, and it is not drained, until 'pcluster-node-health release {name}'"
 
 
 def release(settings: Settings, history: History, name: str, now: float) -> str:
-    if name not in history.holds:
-        raise Refused(f"{name} is not held; held are: {', '.join(sorted(history.holds)) or 'none'}")
+    found = reserved(settings)
+    if name not in history.holds and name not in found:
+        held = ", ".join(sorted({*history.holds, *found})) or "none"
+        raise Refused(f"{name} is not held; held are: {held}")
     # A reservation that somebody has deleted already is what is wanted.
-    held = scontrol(settings.scontrol, "--oneliner", "show", "reservations")
-    if f"ReservationName={reservation(name)} " in held:
+    if name in found:
         scontrol(settings.scontrol, "delete", f"reservationname={reservation(name)}")
-    del history.holds[name]
+    history.holds.pop(name, None)
     history.save(now)
     return f"{name} is released"
 
@@ -146,22 +179,25 @@ def arguments(words: list[str]) -> argparse.Namespace:
 
 def main(words: list[str]) -> int:
     options = arguments(words)
-    now = time.time()
     try:
-        settings = settings_of(options.config)
+        clock = Clock.read()
+        try:
+            settings = settings_of(options.config)
+        except ValueError as error:
+            raise Refused(f"{options.config}: {error}") from error
         if options.command == "status":
-            print("\n".join(map(visible, status(settings, History(settings.history), now))))
+            print("\n".join(map(visible, status(settings, History(settings.history), clock))))
             return 0
         if os.geteuid():
             raise Refused(f"'{options.command}' is for root: use sudo")
         with alone(settings.history):
             history = History(settings.history)
             if options.command == "hold":
-                print(visible(hold(settings, history, options.node, options.reason, now)))
+                print(visible(hold(settings, history, options.node, options.reason, clock)))
             elif options.command == "release":
-                print(visible(release(settings, history, options.node, now)))
+                print(visible(release(settings, history, options.node, clock.now)))
             else:
-                print(visible(forget(history, options.finding, now)))
+                print(visible(forget(history, options.finding, clock.now)))
     except (OSError, ValueError, TypeError, NoAnswer, Refused) as error:
         print(visible(f"pcluster-node-health: {error}"), file=sys.stderr)
         return 1

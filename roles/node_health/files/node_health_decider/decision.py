@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from .records import History, Record, Settings
+from .records import Clock, History, Record, Settings
 from .slurm import Node
 
 # The classes for which a node is drained, the most serious first. A finding of the class `watch` is only told.
@@ -86,10 +86,11 @@ class Look:
     """One look at all states and at Slurm."""
 
     def __init__(
-        self, settings: Settings, now: float, states: dict[str, Record], nodes: dict[str, Node], history: History
+        self, settings: Settings, clock: Clock, states: dict[str, Record], nodes: dict[str, Node], history: History
     ) -> None:
-        self.settings, self.now, self.nodes, self.history = settings, now, nodes, history
-        fresh = {name: state for name, state in states.items() if now - state["told"] <= settings.silent_after}
+        self.settings, self.clock, self.nodes, self.history = settings, clock, nodes, history
+        self.now = clock.now
+        fresh = {name: state for name, state in states.items() if clock.up - state["heard"] <= settings.silent_after}
         there = {name: state for name, state in fresh.items() if name in nodes}
         # What was told before the node's last boot may be cured by that.
         told = {name: state for name, state in there.items() if state["told"] >= nodes[name].booted}
@@ -108,7 +109,7 @@ class Look:
                 continue
             hold = self.history.holds.get(name)
             # slurmctld marks the nodes of a reservation some seconds after it is made, and the reservation may be gone.
-            if hold and ("RESERVED" in node.states or self.now - hold["time"] < MARKED):
+            if hold and ("RESERVED" in node.states or self.clock.since(hold) < MARKED):
                 self.withhold(name, acting(state)[0], "held", hold["reason"])
             elif node.up:
                 judged.append((node, state))
@@ -169,7 +170,7 @@ class Look:
         for finding in acting(state):
             kind = finding["finding"]
             drains = [one for one in self.past if (one["node"], one["finding"], one["end"]) == (name, kind, "replaced")]
-            former = [one for one in drains if one["instance"] != instance and self.now - one["ended"] <= window]
+            former = [one for one in drains if one["instance"] != instance and abs(self.now - one["ended"]) <= window]
             if former and kind not in self.history.stops:
                 instances = [former[-1]["instance"], instance]
                 self.history.stops[kind] = {"time": self.now, "node": name, "instances": instances}
@@ -199,7 +200,7 @@ class Look:
     def within_limits(self, candidates: list[tuple[Node, Record, Record]]) -> None:
         settings, undrained = self.settings, {one["node"] for one in self.outcome.undrain}
         out = [one["node"] for one in self.history.open() if one["node"] not in undrained]
-        hour = sum(self.now - one["time"] < 3600 for one in self.history.drains)
+        hour = sum(self.clock.since(one) < 3600 for one in self.history.drains)
         sizes: dict[str, int] = {}
         for node in self.nodes.values():
             if "POWERED_DOWN" not in node.states:
@@ -227,4 +228,4 @@ class Look:
         kept = {"gpus": state["gpus"], "skipped": state["skipped"], "done": False, "end": "", "ended": 0.0}
         told = {key: finding[key] for key in ("finding", "class", "subject", "evidence")}
         where = {"node": node.name, "instance": state["instance_id"], "address": node.address}
-        return {"time": self.now, **where, **told, "reason": reason_of(finding), **kept}
+        return {**self.clock.stamp(), **where, **told, "reason": reason_of(finding), **kept}

@@ -5,15 +5,21 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
+import re
 import stat
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 KEPT, KEPT_DAYS = 2000, 90
+# A state is a few kilobytes, and a text in it is one line.
+LARGEST, LONGEST = 1 << 20, 500
+# Seconds by which the clock of the file server may be ahead of this machine's.
+SKEW = 5.0
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 ACTIONS = ("report", "drain")
 LIMITS = (("max_nodes", 1, 10000), ("max_share", 0, 100), ("max_per_hour", 1, 10000), ("successor_window", 0, 24 * 90))
 
@@ -36,12 +42,43 @@ class Settings(NamedTuple):
     scontrol: str
 
 
-def read(path: str, default: Any) -> Any:
+class Clock(NamedTuple):
+    """This moment: by the clock that people set, and by the seconds of this boot, which nobody can set."""
+
+    now: float
+    up: float
+    boot: str
+
+    @classmethod
+    def read(cls) -> Clock:
+        with open(BOOT_ID, encoding="ascii") as stream:
+            return cls(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), stream.read().strip())
+
+    def stamp(self) -> Record:
+        """Return what the history notes of this moment."""
+        return {"time": self.now, "up": self.up, "boot": self.boot}
+
+    def since(self, record: Record) -> float:
+        """Return how many seconds ago something was noted in the history."""
+        if record.get("boot") == self.boot:
+            return float(self.up - record["up"])
+        passed = float(self.now - record["time"])
+        # What an earlier boot has noted is older than this one. Earlier versions have noted no boot.
+        return max(passed, self.up) if record.get("boot") else abs(passed)
+
+
+def read(path: str) -> Record:
+    """Return the JSON object of a file; an empty one where there is no file."""
     try:
         with open(path, encoding="utf-8") as stream:
-            return json.load(stream)
+            found = json.load(stream)
     except FileNotFoundError:
-        return default
+        return {}
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} has {type(found).__name__}, and has to have an object")
+    return found
 
 
 def put(path: str, text: str) -> None:
@@ -58,14 +95,49 @@ def put(path: str, text: str) -> None:
 
 
 def settings_of(path: str) -> Settings:
-    settings = Settings(**read(path, {}))
+    found = read(path)
+    wrong = sorted(set(found) ^ set(Settings._fields))
+    if wrong:
+        raise ValueError(f"{wrong[0]} is {'unknown' if wrong[0] in found else 'missing'}")
+    settings = Settings(**found)
     if settings.action not in ACTIONS:
         raise ValueError(f"node_health_action is {settings.action!r}, and has to be {' or '.join(ACTIONS)}")
     for name, least, most in LIMITS:
         value = getattr(settings, name)
-        if not least <= value <= most:
-            raise ValueError(f"node_health_{name} is {value:g}, and has to be from {least:g} to {most:g}")
+        if not is_number(value) or not least <= value <= most:
+            shown = f"{value:g}" if is_number(value) else repr(value)
+            raise ValueError(f"node_health_{name} is {shown}, and has to be from {least:g} to {most:g}")
+    for name in Settings._fields[-6:]:
+        value = getattr(settings, name)
+        if not (is_number(value) if name == "silent_after" else isinstance(value, str)):
+            raise ValueError(f"{name} is {value!r}, and has to be {'a number' if name == 'silent_after' else 'text'}")
     return settings
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e15
+
+
+# What the history has of each kind, and by which it is told from a file that somebody else has written.
+DRAIN = {"node": str, "instance": str, "address": str, "finding": str, "class": str, "reason": str, "end": str,
+         "time": float, "ended": float, "done": bool, "gpus": list, "skipped": list}  # fmt: skip
+STOP = {"time": float, "node": str, "instances": list}
+HOLD = {"time": float, "reason": str, "by": str}
+
+
+def has_shape(value: Any, kind: type) -> bool:
+    if kind is list:
+        return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return is_number(value) if kind is float else isinstance(value, kind)
+
+
+def lacks(record: Any, shape: dict[str, type]) -> str:
+    """Return the first key of a record that is missing, or of another type; empty where there is none."""
+    if not isinstance(record, dict):
+        return "everything"
+    optional = {"up": float, "boot": str}
+    keys = {**shape, **{key: kind for key, kind in optional.items() if key in record}}
+    return next((key for key, kind in keys.items() if not has_shape(record.get(key), kind)), "")
 
 
 class History:
@@ -73,14 +145,34 @@ class History:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        found = read(path, {"schema": 1})
-        if found.get("schema") != 1:
+        found = read(path)
+        if found.get("schema", 1) != 1:
             raise ValueError(f"{path} has schema {found.get('schema')!r} and not 1: another version has written it")
         self.drains: list[Record] = found.get("drains", [])
         self.stops: dict[str, Record] = found.get("stops", {})
         self.holds: dict[str, Record] = found.get("holds", {})
         self.totals: dict[str, int] = found.get("totals", {})
+        wrong = self._wrong()
+        if wrong:
+            raise ValueError(f"{path} is damaged: {wrong}; correct it, or move it away to begin without a history")
         self.written = self._text()
+
+    def _wrong(self) -> str:
+        """Say what in the file no version of this program has written."""
+        if not isinstance(self.drains, list):
+            return "drains is no list"
+        for name in ("stops", "holds", "totals"):
+            if not isinstance(getattr(self, name), dict):
+                return f"{name} is no object"
+        for number, record in enumerate(self.drains):
+            if key := lacks(record, DRAIN):
+                return f"{key} of drain {number} is missing or of another type"
+        for name, shape in (("stops", STOP), ("holds", HOLD)):
+            for key, record in getattr(self, name).items():
+                if lack := lacks(record, shape):
+                    return f"{lack} of {name}/{key} is missing or of another type"
+        wrong = [name for name, count in self.totals.items() if not is_number(count)]
+        return f"totals/{wrong[0]} is no number" if wrong else ""
 
     def open(self) -> list[Record]:
         """Return the drains whose nodes are not back."""
@@ -117,36 +209,69 @@ def alone(history: str) -> Iterator[None]:
         yield
 
 
-def peek(path: str, flags: int) -> int:
-    """Open a file, and nothing else that may be in its place, such as a pipe that never ends."""
-    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no file", path)
-    return descriptor
+def line(value: Any) -> str:
+    """Return a text of a state as one line that any terminal and any file takes."""
+    if not isinstance(value, str):
+        raise ValueError(f"{str(value)[:40]!r} is no text")
+    return "".join(one if one.isprintable() else " " for one in value[:LONGEST])
+
+
+def finding_of(found: Record) -> Record:
+    since = found["since"]
+    if not is_number(since):
+        raise ValueError(f"since is {str(since)[:40]!r}")
+    texts = {key: line(found[key]) for key in ("finding", "class", "subject", "evidence")}
+    if not re.fullmatch(r"\w{1,80}", texts["finding"], re.ASCII):
+        raise ValueError(f"{texts['finding']!r} is the name of no finding")
+    return {**texts, "since": float(since)}
 
 
 def parse(text: str, name: str) -> Record:
     """Return what counts of a node's state; a ValueError where that is no state of this node."""
-    found = json.loads(text)
     try:
+        found = json.loads(text)
         if found["schema"] != 1 or found["node"] != name:
-            raise ValueError(f"schema {found['schema']!r} of node {found['node']!r}, not 1 of {name}")
-        keys = {"finding": str, "class": str, "subject": str, "evidence": str, "since": float}
+            schema, node = (str(found[key])[:80] for key in ("schema", "node"))
+            raise ValueError(f"schema {schema} of node {node!r}, not 1 of {name}")
+        if not isinstance(found["gpus"], list) or not isinstance(found["findings"], list):
+            raise ValueError("gpus or findings is no list")
         return {
-            "instance_id": str(found["instance_id"]),
-            "gpus": [str(one) for one in found["gpus"]],
-            "findings": [{key: kind(one[key]) for key, kind in keys.items()} for one in found["findings"]],
-            "skipped": sorted(found["skipped"]),
+            "instance_id": line(found["instance_id"]),
+            "gpus": [line(one) for one in found["gpus"]],
+            "findings": [finding_of(one) for one in found["findings"]],
+            "skipped": sorted(line(one) for one in found["skipped"]),
         }
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"no state of a node: {error!r}") from error
 
 
-def scan(folder: str, former: dict[str, Record]) -> tuple[dict[str, Record], bool, list[str]]:
+def content(path: str) -> str:
+    """Return the text of a file that a node has written: root there may have put a link or a pipe in its place."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, encoding="utf-8") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("no regular file")
+        return stream.read(LARGEST)
+
+
+def told_at(clock: Clock, stamped: float, last: float) -> float:
+    """Return when of this boot a file was written that was not so at the last scan.
+
+    The file server has stamped it, with a clock that may have been set since. Without a last scan a file from the
+    future is of no time that is known.
+    """
+    passed = clock.now - stamped
+    when = clock.up - passed if passed >= -SKEW else last
+    return min(max(when, last), clock.up)
+
+
+def scan(
+    folder: str, former: dict[str, Record], clock: Clock, last: float
+) -> tuple[dict[str, Record], bool, list[str]]:
     """Return the nodes' states, whether one of them says something new, and what is wrong with files.
 
     former: what the last run has returned: a file that is as it was then is not read again
+    last: when of this boot that was
     """
     states: dict[str, Record] = {}
     changed, lines = False, []
@@ -156,20 +281,28 @@ def scan(folder: str, former: dict[str, Record]) -> tuple[dict[str, Record], boo
             name, suffix = os.path.splitext(entry.name)
             if suffix != ".json" or name.startswith("."):
                 continue
+            shown = line(name)
+            old = former.get(shown, {})
             try:
                 status = entry.stat(follow_symlinks=False)
                 stamp = [status.st_mtime_ns, status.st_size, status.st_ino]
-                old = former.get(name, {})
                 if old.get("stamp") == stamp:
-                    states[name] = old
+                    states[shown] = {**old, "told": min(status.st_mtime, clock.now - (clock.up - old["heard"]))}
                     continue
-                with open(entry.path, encoding="utf-8", opener=peek) as stream:
-                    found = parse(stream.read(1 << 20), name)
+                if shown != name:
+                    raise ValueError("no node has such a name")
+                found = parse(content(entry.path), name)
             except FileNotFoundError:  # while the folder was read
                 continue
             except (OSError, ValueError) as error:
-                found, wrong = {"findings": [], "wrong": str(error)}, f"{entry.path} is no state of a node: {error}"
-                lines += [wrong] if old.get("wrong") != str(error) else []
-            states[name] = {**found, "stamp": stamp, "told": status.st_mtime}
-            changed = changed or {**old, "stamp": 0, "told": 0} != {**found, "stamp": 0, "told": 0}
+                why = line(str(error))
+                found = {"findings": [], "wrong": why}
+                path = os.path.join(folder, f"{shown}.json")
+                lines += [f"{path} is no state of a node: {why}"] if old.get("wrong") != why else []
+            heard = told_at(clock, status.st_mtime, last)
+            # By either clock alone a step would make a state younger than the boot that followed.
+            told = min(status.st_mtime, clock.now - (clock.up - heard))
+            states[shown] = {**found, "stamp": stamp, "heard": heard, "told": told}
+            same = dict.fromkeys(("stamp", "heard", "told"), 0)
+            changed = changed or {**old, **same} != {**found, **same}
     return states, changed or states.keys() != former.keys(), lines

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from .decision import OURS, Look, Outcome, Withheld, acting, is_present
-from .records import History, Record, Settings, alone, put, read, scan, settings_of
+from .records import Clock, History, Record, Settings, alone, put, read, scan, settings_of
 from .slurm import NAME, NoAnswer, Node, parse_nodes, scontrol
 from .text import visible
 
@@ -40,19 +40,25 @@ class Cache(NamedTuple):
     states: dict[str, Record] = {}
     # The settings, and when the history was last written: an administrator's command has Slurm asked again.
     key: list[Any] = []
-    asked: float = 0.0
+    asked: float = -math.inf
     waiting: bool = False
     withheld: list[list[str]] = []
     silent: list[str] = []
     # Of nodes that are withheld or silent.
     addresses: dict[str, str] = {}
+    # When the states were scanned.
+    boot: str = ""
+    up: float = -math.inf
 
 
-def remembered(path: str) -> Cache:
-    try:
-        return Cache(**read(path, {}))
-    except (OSError, ValueError, TypeError):  # of another version
-        return Cache()
+def remembered(path: str, clock: Clock) -> Cache:
+    """Return what the last run of this boot has seen."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        cache = Cache(**read(path))  # another version's may have other keys
+        whole = all(isinstance(found, type(default)) for found, default in zip(cache, Cache()))
+        if whole and cache.boot == clock.boot and cache.up <= clock.up:
+            return cache
+    return Cache()
 
 
 def say(line: str, level: str = NOTICE) -> None:
@@ -65,14 +71,14 @@ def shown(names: Iterable[str]) -> str:
 
 
 def silent(
-    settings: Settings, now: float, states: dict[str, Record], nodes: dict[str, Node], history: History
+    settings: Settings, clock: Clock, states: dict[str, Record], nodes: dict[str, Node], history: History
 ) -> Iterator[str]:
     """Yield the nodes that are up and tell nothing. The files of nodes that are gone are removed."""
     for name, state in states.items():
-        if now - state["told"] <= settings.silent_after:
+        if clock.up - state["heard"] <= settings.silent_after:
             continue
-        node = nodes.get(name)
-        if not NAME.fullmatch(name) or (node and node.up and ("wrong" in state or is_present(state, node, history))):
+        node, unknown = nodes.get(name), "wrong" in state or state["heard"] == -math.inf
+        if not NAME.fullmatch(name) or (node and node.up and (unknown or is_present(state, node, history))):
             yield name
         elif node is None or "POWERED_DOWN" in node.states or node.up:
             with contextlib.suppress(FileNotFoundError):
@@ -158,26 +164,26 @@ def metrics(history: History, withheld: list[Withheld], quiet: list[str], addres
     return "\n".join(lines) + "\n"
 
 
-def run(settings: Settings, now: float) -> None:
+def run(settings: Settings, clock: Clock) -> None:
     """Decide once."""
-    cache = remembered(settings.cache)
-    states, changed, lines = scan(settings.states, cache.states)
+    now, cache = clock.now, remembered(settings.cache, clock)
+    states, changed, lines = scan(settings.states, cache.states, clock, cache.up)
     for line in lines:
         say(line)
     history = History(settings.history)
     key = [*settings, history.stamp()]
-    old = any(now - state["told"] > settings.silent_after for state in states.values())
+    old = any(clock.up - state["heard"] > settings.silent_after for state in states.values())
     worth = bool(old or history.open() or any(acting(state) for state in states.values()))
-    due = changed or cache.waiting or cache.key != key or not 0 <= now - cache.asked < ASK_AGAIN
+    due = changed or cache.waiting or cache.key != key or clock.up - cache.asked >= ASK_AGAIN
     withheld: list[Withheld] = []
     quiet: list[str] = []
     addresses: dict[str, str] = {}
-    waiting, asked, drained = False, 0.0, set[str]()
+    waiting, asked, drained = False, -math.inf, set[str]()
     if worth and due:
-        asked = now
+        asked = clock.up
         nodes = parse_nodes(scontrol(settings.scontrol, "--oneliner", "show", "nodes"))
-        outcome = Look(settings, now, states, nodes, history).decide()
-        quiet = sorted(silent(settings, now, states, nodes, history))
+        outcome = Look(settings, clock, states, nodes, history).decide()
+        quiet = sorted(silent(settings, clock, states, nodes, history))
         for line in outcome.lines:
             say(line)
         withheld, drained = outcome.withheld, {record["node"] for record in outcome.drain}
@@ -189,9 +195,9 @@ def run(settings: Settings, now: float) -> None:
         quiet, waiting, asked, addresses = cache.silent, cache.waiting, cache.asked, cache.addresses
     tell(cache, withheld, quiet, drained)
     held = [list(one) for one in withheld]
-    new = Cache(states, [*settings, history.stamp()], asked, waiting, held, quiet, addresses)
-    if new != cache:
-        put(settings.cache, json.dumps(new._asdict()))
+    key = [*settings, history.stamp()]
+    new = Cache(states, key, asked, waiting, held, quiet, addresses, clock.boot, clock.up)
+    put(settings.cache, json.dumps(new._asdict()))
     put(settings.metrics, metrics(history, withheld, quiet, addresses, now))
 
 
@@ -208,7 +214,7 @@ def main(words: list[str]) -> int:
         return 0
     try:
         with alone(settings.history):
-            run(settings, time.time())
+            run(settings, Clock.read())
     except (OSError, ValueError, TypeError, NoAnswer) as error:
         say(f"nothing is decided: {error}", ERROR)
         return 1

@@ -41,8 +41,11 @@ class NoAnswer(Exception):
 
 def when(text: str) -> float:
     """Return the seconds since the epoch of a time as Slurm prints times, which is this machine's own."""
-    numbers = [int(number) for number in re.findall(r"\d+", text)]
-    return time.mktime((*numbers, 0, 0, -1)) if len(numbers) == 6 else 0.0  # type: ignore[arg-type]
+    numbers = [int(number) for number in re.findall(r"\d{1,9}", text)]
+    try:
+        return time.mktime((*numbers, 0, 0, -1)) if len(numbers) == 6 else 0.0  # type: ignore[arg-type]
+    except (OverflowError, ValueError):
+        return 0.0
 
 
 def parse_nodes(text: str) -> dict[str, Node]:
