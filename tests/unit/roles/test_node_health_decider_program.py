@@ -258,7 +258,7 @@ def test_the_command_as_it_is_started() -> None:
     assert "status" in done.stdout
 
 
-# --- a command that is killed ------------------------------------------------------------------------------------------
+# --- a command that is killed -----------------------------------------------------------------------------------------
 
 
 class Killed(BaseException):
@@ -366,11 +366,11 @@ def test_a_hold_that_slurm_refuses_is_none(cluster: Cluster) -> None:
     assert "reservations are not known: Unable to contact slurm controller" in cluster.commands("status")[1]
 
 
-# --- files of another shape --------------------------------------------------------------------------------------------
+# --- files of another shape -------------------------------------------------------------------------------------------
 
 DRAIN = {
-    **{"node": "gpu-st-p5-1", "instance": "i-1", "address": "10.0.0.1", "finding": "f", "class": "reset", "reason": "r"},
-    **{"time": NOW, "ended": 0.0, "end": "", "done": True, "gpus": [], "skipped": []},
+    **{"node": "gpu-st-p5-1", "instance": "i-1", "address": "10.0.0.1", "finding": "f", "class": "reset"},
+    **{"reason": "r", "time": NOW, "ended": 0.0, "end": "", "done": True, "gpus": [], "skipped": []},
 }
 
 
