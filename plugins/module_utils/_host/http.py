@@ -19,6 +19,7 @@ import urllib.request
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 LARGEST = 64 << 20
@@ -162,8 +163,8 @@ def _read(response: Any, until: float, seconds: float, most: int) -> bytes:
         # As much as has come: a server that trickles would otherwise be waited for again and again.
         chunk = response.read1(min(_CHUNK, most - len(body)))
         if not chunk:
-            announced = response.headers.get("Content-Length") or ""
-            if announced.isdigit() and len(body) < int(announced):
+            announced = document.whole(response.headers.get("Content-Length") or "") or 0
+            if len(body) < announced:
                 raise Unanswered(f"its answer ended after {len(body)} of {announced} bytes")
             break
         body += chunk

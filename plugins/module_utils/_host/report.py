@@ -50,7 +50,28 @@ import json
 import os
 from typing import Any
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._host import files, lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, files, lock
+
+# What readers may rely on, as a node's file may have been damaged, or written by another version.
+SHAPE: dict[str, Any] = {
+    **dict.fromkeys(("run_id", "host", "cluster", "node", "node_type", "kind", "started", "finished"), str),
+    **dict.fromkeys(("phase", "outcome", "ended_badly"), str),
+    "check_mode": bool,
+    "advisories": [str],
+    "seconds": float,
+    "changed": float,
+    "stopped": {"component": str, "message": str},
+    "components": [
+        {
+            **dict.fromkeys(("name", "status", "why", "task", "version", "summary"), str),
+            "changed": float,
+            "changes": [str],
+            "seconds": float,
+            "essential": bool,
+        }
+    ],
+    "versions": {document.ANY: dict.fromkeys(("version", "summary", "finished"), str)},
+}
 
 
 def path() -> str:
@@ -72,8 +93,7 @@ def _versions(report: dict[str, Any]) -> dict[str, Any]:
     A run may have some components alone, so what the report of the run before says goes on to hold for the others.
     """
     try:
-        with open(path(), encoding="utf-8") as stream:
-            before = json.load(stream).get("versions")
+        before = document.read(path()).get("versions")
     except (OSError, ValueError, AttributeError):
         before = None
     versions = dict(before) if isinstance(before, dict) else {}
