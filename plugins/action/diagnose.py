@@ -186,7 +186,11 @@ def _node(host: str, variables: Any, staging: str, check: bool) -> Node:
         node.findings += [finding(**one) for one in result["findings"]]
         return node
     node.file = file
-    archive.read(node)
+    try:
+        archive.read(node)
+    except Problem as problem:
+        node.file = ""
+        fleet.silent(node, str(problem), "what the node has sent cannot be read")
     return node
 
 

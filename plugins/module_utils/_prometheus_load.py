@@ -13,6 +13,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._efa import devices
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import neuron
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm import nodes as slurm_nodes
@@ -80,10 +81,10 @@ def parse(text: str) -> Counter[Kind]:
     """Return how many nodes of each kind `scontrol -o show nodes` names."""
     kinds: Counter[Kind] = Counter()
     for fields in slurm_nodes.nodes(text, "CPUTot", "AvailableFeatures", "Gres"):
-        cpus, gpus = fields.get("CPUTot", ""), slurm_nodes.gpus_of(fields.get("Gres", ""))
+        cpus, gpus = document.whole(fields.get("CPUTot", "")), slurm_nodes.gpus_of(fields.get("Gres", ""))
         features = fields.get("AvailableFeatures", "").split(",")
         devices_and_cores = next((neuron.TYPES[word] for word in features if word in neuron.TYPES), NO_NEURON)
-        kinds[Kind(int(cpus) if cpus.isdigit() else 1, gpus, efa_devices(features), devices_and_cores)] += 1
+        kinds[Kind(1 if cpus is None else cpus, gpus, efa_devices(features), devices_and_cores)] += 1
     return kinds
 
 

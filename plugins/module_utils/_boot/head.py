@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import json
 import os
 import re
 import time
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._boot import record
-from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.ask import scontrol
@@ -32,7 +31,8 @@ _RECENT = 300  # seconds; clustermgtd tells each minute how many boots of a queu
 # What precedes the message is clustermgtd's own; elsewhere in a line may be words of others.
 _COUNTS = re.compile(
     r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+ - \[slurm_plugin\.clustermgtd:\w+\] - INFO - Partitions bootstrap failure "
-    r"count: (\{[^\n]*\}), cluster will be set into protected mode if protected failure count reaches threshold (\d{1,9})",
+    r"count: (\{[^\n]*\}), cluster will be set into protected mode if protected failure count reaches threshold "
+    r"(\d{1,9})",
     re.M,
 )
 _REASON, _SET = re.compile(r"\sReason=(.*)"), re.compile(r" \[[^\s@\[\]]*@([\dT:-]+)\]")
@@ -130,8 +130,8 @@ def counts(log: str, now: float) -> tuple[dict[str, int], int]:
         return {}, 0
     try:
         found = ast.literal_eval(told[-1][1])
-        return {queue: sum(of.values()) for queue, of in found.items()}, int(told[-1][2])
-    except (ValueError, SyntaxError, AttributeError, TypeError):
+        return {str(queue): sum(of.values()) for queue, of in found.items()}, int(told[-1][2])
+    except (ValueError, SyntaxError, AttributeError, TypeError, RecursionError, MemoryError):
         return {}, 0
 
 
@@ -139,7 +139,7 @@ def timeouts(config: str) -> dict[str, int]:
     """Return how long ParallelCluster waits for a boot, where the cluster's configuration says so."""
     found = {}
     for kind, key in (("head", "HeadNodeBootstrapTimeout"), ("compute", "ComputeNodeBootstrapTimeout")):
-        told = re.search(rf"^[^#\n]*\b{key}[\"']?: *(\d+)", config, re.M)
+        told = re.search(rf"^[^#\n]*\b{key}[\"']?: *([0-9]{{1,9}})", config, re.M)
         if told:
             found[kind] = int(told[1])
     return found
@@ -167,7 +167,7 @@ def _boot_error() -> str:
     if text is None:
         return ""
     try:
-        found = json.loads(text)
+        found = document.parse(text)
         return str(found.get("message") or text)[:500]
     except (ValueError, AttributeError):
         return " ".join(text.split())[:500]
@@ -176,7 +176,7 @@ def _boot_error() -> str:
 def _fleet(seconds: float) -> str:
     """Return the status of the compute fleet, such as RUNNING or PROTECTED; empty where the script gives none."""
     try:
-        told = json.loads(run([_ROOT + FLEET], seconds).out)
+        told = document.parse(run([_ROOT + FLEET], seconds).out)
         return str(told.get("status") or "")
     except (NotRun, ValueError, AttributeError):
         return ""

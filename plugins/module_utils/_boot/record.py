@@ -33,11 +33,13 @@ import time
 from collections.abc import Mapping
 from typing import Any, Callable
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import parallelcluster
 
 _ROOT = os.environ.get("PCLUSTER_POSTBOOT_ROOT", "")
 DIRECTORY = "/opt/slurm/pcluster-postboot/boots"
 KEYS = ("node", "instance", "stage", "component", "number", "of", "since", "deadline", "why")
+_TIMES = ("since", "deadline")
 FIRST, EVERY = 2.0, 15.0  # seconds between two writes of a node, doubled each time: of 1,000 nodes, 67 a second
 PATIENCE = 5.0  # seconds that the end of a run waits for its last write
 KEPT = 7 * 86400  # seconds after which the file of a node that is gone is removed
@@ -53,9 +55,10 @@ def text(record: Mapping[str, Any]) -> str:
 
 
 def parse(content: str) -> Record:
-    """Return the record of a file; lines with other keys are a newer version's."""
+    """Return the record of a file; lines with other keys are a newer version's, and a time is one that can be read."""
     pairs = (line.partition(" ")[::2] for line in content.splitlines())
-    return {key: value for key, value in pairs if key in KEYS and value}
+    found = {key: value for key, value in pairs if key in KEYS and value}
+    return {key: value for key, value in found.items() if key not in _TIMES or document.whole(value) is not None}
 
 
 def who() -> Record:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +18,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.eviden
     finding,
     last,
 )
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 
 PAGE, HEAD_PAGE = "node-does-not-come-up", "create-failed"
 # The logs that ParallelCluster keeps of what a custom action prints, and a copy of them on the console.
@@ -142,7 +142,7 @@ def _error_messages(evidence: Evidence) -> Iterator[tuple[str, str]]:
     for name, text in evidence.named("bootstrap_error_msg"):
         for line in (text, *logs.lines(text)):
             try:
-                yield name, str(json.loads(line)["detail"]["error"]["stderr"])
+                yield name, str(document.parse(line)["detail"]["error"]["stderr"])
             except (ValueError, KeyError, TypeError):
                 continue
 
@@ -151,7 +151,7 @@ def _actions(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """Yield the lines that may name a custom action; on compute and login nodes that is the message of JSON."""
     for name, line in evidence.lines("bootstrap_error_msg", *_BOOT_LOGS):
         try:
-            yield name, str(json.loads(line)["message"]) if line.startswith("{") else line
+            yield name, str(document.parse(line)["message"]) if line.startswith("{") else line
         except (ValueError, KeyError, TypeError):
             continue
 

@@ -62,7 +62,7 @@ def names_of(text: str) -> list[str]:
     """Return names of a list as print_with_count writes it; a node is written as name(address)."""
     try:
         found = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return []
     return [str(one).split("(", 1)[0] for one in found] if isinstance(found, list) else []
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import calendar
-import json
 import os
 import re
 import time
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose import logs
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.text import visible
 
 # How grave a finding is: why something does not work, what does not work, and what is worth knowing.
@@ -77,7 +77,7 @@ class Evidence:
         """Return a JSON object, and its name in the archive."""
         name, text = self.text(stem)
         try:
-            found = json.loads(text) if text else {}
+            found = document.parse(text) if text else {}
         except ValueError:
             found = {}
         return name, found if isinstance(found, dict) else {}

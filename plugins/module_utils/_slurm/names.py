@@ -8,12 +8,20 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
+
 
 def natural(name: str) -> list[Any]:
     """Return by what names are sorted, so that node 10 comes after node 9."""
     # Text and numbers take turns, so that only like is compared with like.
     parts = re.split(r"([0-9]+)", name)
-    return [(int(part), len(part)) if index % 2 else part for index, part in enumerate(parts)]
+    return [_order(part) if index % 2 else part for index, part in enumerate(parts)]
+
+
+def _order(number: str) -> tuple[int, str, int]:
+    """Return by what numbers are sorted, of any length: int() takes no more than 4300 digits."""
+    significant = number.lstrip("0")
+    return len(significant), significant, len(number)
 
 
 def ranges(names: Iterable[str]) -> str:
@@ -23,7 +31,7 @@ def ranges(names: Iterable[str]) -> str:
         prefix = name.rstrip("0123456789")
         number = name[len(prefix) :]
         runs = of.setdefault((prefix, bool(number)), [])
-        if runs and _next(runs[-1][-1]) == number:
+        if runs and number and _next(runs[-1][-1]) == number:
             runs[-1] = [runs[-1][0], number]
         else:
             runs.append([number])
@@ -49,7 +57,8 @@ def shown(names: Iterable[str], width: int = 60) -> str:
 
 def _next(number: str) -> str:
     """Return the number that follows, as wide as this one: a range of Slurm's is as wide as its first number."""
-    return str(int(number) + 1).zfill(len(number))
+    counted = document.whole(number)
+    return "" if counted is None else str(counted + 1).zfill(len(number))
 
 
 def _hostlist(prefix: str, runs: list[list[str]]) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
+
 
 def nodes(text: str, *keys: str) -> Iterator[dict[str, str]]:
     """Yield the fields of each node, NodeName among them, that have one of these keys."""
@@ -26,5 +28,6 @@ def gpus_of(gres: str) -> int:
     for part in re.sub(r"\([^()]*\)", "", gres).split(","):
         words = part.split(":")
         if words[0] == "gpu":
-            count += int(words[-1]) if len(words) > 1 and words[-1].isdigit() else 1
+            told = document.whole(words[-1])
+            count += 1 if told is None else told
     return count

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import time
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, Said, run
 
@@ -96,8 +97,7 @@ def wall(status: dict[str, str], *properties: str) -> float:
     """Return the latest of some monotonic timestamps of systemd as seconds since the epoch; 0 if there is none."""
     latest = 0
     for name in properties:
-        value = status.get(name, "")
-        latest = max(latest, int(value) if value.isdigit() else 0)
+        latest = max(latest, document.whole(status.get(name, "")) or 0)
     if not latest:
         return 0.0
     return time.time() - time.clock_gettime(time.CLOCK_MONOTONIC) + latest / 1e6

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm import names
@@ -142,7 +142,7 @@ def parse_nodes(text: str) -> list[Node]:
         kinds = re.findall(r"(?:^|,)([a-z][a-z0-9-]*\.[a-z0-9-]+)(?=,|$)", fields.get("AvailableFeatures", ""))
         gpus, cpus = slurm_nodes.gpus_of(fields.get("Gres", "")), fields.get("CPUEfctv") or fields.get("CPUTot", "")
         kind = kinds[0] if len(kinds) == 1 else ""
-        state, number = fields.get("State", ""), int(cpus) if cpus.isdigit() else 0
+        state, number = fields.get("State", ""), document.whole(cpus) or 0
         efa = "efa" in fields.get("AvailableFeatures", "").split(",")
         found.append(Node(fields["NodeName"], state, partitions, gpus, kind, number, efa))
     return found

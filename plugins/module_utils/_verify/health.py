@@ -9,8 +9,6 @@ the node for itself: EFA devices send to themselves, and DCGM's diagnostic runs.
 from __future__ import annotations
 
 import contextlib
-import json
-import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._efa import devices
-from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import shown
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import cluster, health_dcgm, health_jobs, nccl
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify.cluster import Context, Node, Output
@@ -28,6 +26,9 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._verify.report i
 STATES = "pcluster-postboot/health/nodes"
 # A copy is written every 5 minutes.
 _OLD = 15 * 60
+_LATEST = 2.0**40  # seconds since the epoch that a clock may show
+_FINDING = dict.fromkeys(("finding", "class", "subject", "evidence"), str)
+_STATE = {"schema": int, "time": float, "findings": [_FINDING], "skipped": {document.ANY: str}}
 # How many lines of single nodes a check may have.
 _MOST_LINES = 8
 _AWSLABS = (
@@ -190,10 +191,10 @@ def _states(context: Context, nodes: Sequence[Node]) -> Iterator[_Told]:
             why = f"no state in {folder}: role node_health has not run there, or has been told not to"
             yield _Told(name, "unknown" if missed else "skipped", why, missed=missed)
             continue
-        age = time.time() - _number(state.get("time"))
+        age = time.time() - _time(state)
         found = tuple(_known(name, state))
         if age > _OLD:
-            why = f"its last state is of {lock.utc(_number(state.get('time')))}; see 'systemctl status"
+            why = f"its last state is of {lock.utc(_time(state))}; see 'systemctl status"
             yield _Told(name, "unknown", f"{why} pcluster-node-health.timer' there", found)
         elif any(one.class_ != "watch" for one in found):
             yield _failed(found)
@@ -201,28 +202,28 @@ def _states(context: Context, nodes: Sequence[Node]) -> Iterator[_Told]:
             yield _failed(found)._replace(status="unknown")
         else:
             skipped = state.get("skipped")
-            more = f"; not looked at: {', '.join(skipped)}" if isinstance(skipped, dict) and skipped else ""
+            more = f"; not looked at: {', '.join(skipped)}" if skipped else ""
             yield _Told(name, "ok", f"its own checks found nothing{more}")
 
 
 def _state(path: str) -> dict[str, Any] | None:
-    with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as stream:
-        found = json.load(stream)
-        return found if isinstance(found, dict) and found.get("schema") == 1 else None
+    with contextlib.suppress(OSError, ValueError):
+        found = document.fitted(document.read(path), _STATE)
+        return found if found.get("schema") == 1 else None
     return None
 
 
 def _known(node: str, state: Mapping[str, Any]) -> Iterator[Finding]:
-    findings = state.get("findings")
-    for one in findings if isinstance(findings, list) else []:
-        if isinstance(one, dict):
-            told = {key: str(one.get(key) or "") for key in ("finding", "class", "subject", "evidence")}
-            class_ = told["class"] if told["class"] in CLASSES else "watch"
-            yield Finding(node, told["finding"], class_, told["subject"], told["evidence"], "node_health", deep=False)
+    for one in state.get("findings", []):
+        told = {key: one.get(key, "") for key in _FINDING}
+        class_ = told["class"] if told["class"] in CLASSES else "watch"
+        yield Finding(node, told["finding"], class_, told["subject"], told["evidence"], "node_health", deep=False)
 
 
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else 0.0
+def _time(state: Mapping[str, Any]) -> float:
+    """Return when the node was looked at; 0 for a time that no clock has."""
+    told = float(state.get("time", 0))
+    return told if 0 < told < _LATEST else 0.0
 
 
 # --- EFA ---------------------------------------------------------------------------------------------------------

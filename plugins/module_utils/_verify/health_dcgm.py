@@ -8,9 +8,10 @@ testing/python3/dcgm_diag_schema.json), and of DCGM 3 (v3.3.9: dcgmi/Diag.cpp), 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
+
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 
 # Errors are dcgmError_t, severities dcgmErrorSeverity_t of dcgmlib/dcgm_errors.h; which error has which severity is in
 # dcgmlib/src/dcgm_errors.c.
@@ -78,7 +79,7 @@ class Diagnosis(NamedTuple):
 def read(text: str) -> Diagnosis:
     """Return what dcgmi has printed; before the JSON may stand lines for people."""
     try:
-        told = json.loads(text[text.index("{") : text.rindex("}") + 1])
+        told = document.parse(text[text.index("{") : text.rindex("}") + 1])
     except ValueError:
         said = [line.strip() for line in text.splitlines() if line.strip()]
         return Diagnosis(problem=f"dcgmi printed no JSON: {said[-1] if said else 'nothing'}")
@@ -107,10 +108,10 @@ def _failures(test: Mapping[str, Any]) -> Iterator[Failure]:
         warnings = _dicts(result.get("warnings")) if status != "Skip" else []
         for warning in warnings:
             message = " ".join(str(warning.get("warning") or warning.get("warnings") or "no reason").split())
-            code = warning.get("error_id") or 0
+            code = _whole(warning.get("error_id"))
             # The summary has the errors of all GPUs once more.
             if not (result.get("summary") and (message, code) in seen):
-                severity = _SEVERITIES.get(warning.get("error_severity") or 0, "unknown")
+                severity = _SEVERITIES.get(_whole(warning.get("error_severity")), "unknown")
                 yield Failure(name, subject, message, code, severity)
             seen.add((message, code))
         if status == "Fail" and not warnings and not (result.get("summary") and seen):
@@ -130,6 +131,10 @@ def _status(test: Mapping[str, Any]) -> str:
     told = _dict(test.get("test_summary")).get("status")
     statuses = {str(one.get("status")) for one in _dicts(test.get("results"))}
     return str(told or ("Skip" if statuses == {"Skip"} else "Pass"))
+
+
+def _whole(value: Any) -> int:
+    return int(document.fitted(value, int) or 0)
 
 
 def _dict(value: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import stat
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import cluster
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify.cluster import Context, Node
@@ -140,5 +141,5 @@ def newest_pytorch(directory: str) -> str:
     """Return the image that has most likely what the tests need: CUDA and MPI. The phase*.sbatch files take it, too."""
     names = os.listdir(directory) if os.path.isdir(directory) else []
     found = [name for name in names if "pytorch" in name and name.endswith(".sqsh") and not name.startswith(".")]
-    found.sort(key=lambda name: [int(part) if part.isdecimal() else 0 for part in re.split(r"(\d+)", name)])
+    found.sort(key=lambda name: [document.whole(part) or 0 for part in re.split(r"(\d+)", name)])
     return os.path.join(directory, found[-1]) if found else ""

@@ -9,13 +9,13 @@ head node that has it, to run on several nodes at once: that is not measured her
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._efa import devices
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.neuron import TYPES, has_neuron
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import shown
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import cluster
@@ -175,9 +175,10 @@ def _listed(values: Mapping[str, Sequence[str]]) -> _Found | str:
     if code != "0":
         return f"neuron-ls ended with {code} and said '{said[-200:] or 'nothing'}'"
     try:
-        cores = [int(one["nc_count"]) for one in json.loads(text)]
+        listed = document.parse(text)
+        cores = [int(one["nc_count"]) for one in listed]
         # Only Trainium2 and newer have logical cores, of which each is so many physical ones.
-        logical = [int(one.get("logical_neuroncore_config") or 1) for one in json.loads(text)]
+        logical = [int(one.get("logical_neuroncore_config") or 1) for one in listed]
     except (ValueError, TypeError, KeyError, AttributeError):
         return f"neuron-ls printed no list of devices ('{said[:100]}')"
     return _Found(len(cores), sum(count * each for count, each in zip(cores, logical)), sum(cores))

@@ -4,15 +4,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._efa import devices
-from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import run as host_run
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.report import SHAPE
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.neuron import has_neuron
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import shown
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import cluster
@@ -92,8 +92,9 @@ def _judge(
     `gpus` has the nodes with GPUs, `with_efa` the instance types whose nodes should have EFA devices.
     """
     of = {name: values.get(name, {}) for name in kinds}
-    reports = {name: _report(seen) for name, seen in of.items()}
-    yield from _last_run(subject, reports)
+    whole = {name: _report(seen) for name, seen in of.items()}
+    reports = {name: report if report is None else document.fitted(report, SHAPE) for name, report in whole.items()}
+    yield from _last_run(subject, reports, {"reports": whole})
     if options.versions:
         yield from _versions(subject, reports, options.versions)
     neurons = {name for name, kind in kinds.items() if has_neuron(kind)}
@@ -139,13 +140,15 @@ def _exporters(
 
 def _report(seen: Mapping[str, Sequence[str]]) -> dict[str, Any] | None:
     try:
-        found = json.loads("".join(seen["report"]))
+        found = document.parse("".join(seen["report"]))
     except (KeyError, IndexError, ValueError):
         return None
     return found if isinstance(found, dict) else None
 
 
-def _last_run(subject: str, reports: Mapping[str, dict[str, Any] | None]) -> Iterator[Check]:
+def _last_run(
+    subject: str, reports: Mapping[str, dict[str, Any] | None], details: dict[str, Any]
+) -> Iterator[Check]:
     without = [name for name, report in reports.items() if report is None]
     if without:
         yield Check("last run", subject, "failed", f"site has not run on {shown(without)}: there is no report")
@@ -161,7 +164,6 @@ def _last_run(subject: str, reports: Mapping[str, dict[str, Any] | None]) -> Ite
         if failed or stopped:
             why = ", ".join(failed) or str(stopped.get("message") or "it stopped")
             bad.setdefault(why, []).append(name)
-    details = {"reports": dict(reports)}
     told = dict(list(bad.items())[:_MOST_REASONS])
     for why, names in told.items():
         yield Check("last run", subject, "failed", f"{shown(names)}: {why}", details)

@@ -5,23 +5,29 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import tarfile
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleError
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.evidence import Finding, finding
+from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.evidence import LEVELS, Finding, finding
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.redact import KNOWN, Redactor
-from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._diagnose.fleet import LISTED, worth_reading
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._diagnose.model import Node
 
+_LISTED = {
+    "files": [{**dict.fromkeys(("name", "source", "note"), str), "kept": int, "whole": int}],
+    "left": [str],
+    "redacted": {document.ANY: int},
+    "findings": [dict.fromkeys(Finding._fields, str)],
+}
 # Variables whose values are looked for in everything.
 SECRET = re.compile(r"passw|secret|token|api_?key|access_?key|private_?key|credential|passphrase", re.IGNORECASE)
 
@@ -59,7 +65,7 @@ def members(node: Node) -> Iterator[tuple[str, str]]:
                     stream = archive.extractfile(member)
                     if stream and files.below(member.name):
                         yield member.name, stream.read().decode("utf-8", "replace")
-        except (OSError, tarfile.TarError, EOFError) as error:
+        except (OSError, tarfile.TarError, EOFError, zlib.error, ValueError, OverflowError) as error:
             raise Problem(f"what {node.name} has sent cannot be read: {error}") from error
 
 
@@ -67,10 +73,14 @@ def read(node: Node) -> None:
     """Take in what of a fetched part is needed here: its list, its findings, and what nodes are compared by."""
     found = dict(members(node))
     node.texts = {name: found[name] for name in worth_reading(found)}
-    listed = json.loads(node.texts.get(LISTED, "{}"))
+    try:
+        listed = document.fitted(document.parse(node.texts.get(LISTED, "{}")), _LISTED)
+    except ValueError as error:
+        raise Problem(f"what {node.name} has sent cannot be read: {LISTED}: {error}") from error
     node.files, node.left = listed.get("files", []), listed.get("left", [])
-    node.redacted = dict(listed.get("redacted", {}))
-    node.findings = [finding(**one) for one in listed.get("findings", [])]
+    node.redacted = listed.get("redacted", {})
+    whole = [one for one in listed.get("findings", []) if len(one) == len(Finding._fields) and one["level"] in LEVELS]
+    node.findings = [finding(**one) for one in whole]
 
 
 def write(path: str, top: str, nodes: Sequence[Node], pages: Mapping[str, str], redactor: Redactor) -> int:

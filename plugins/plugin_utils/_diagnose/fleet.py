@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.evidence import CAUSE, FAULT, NOTE, finding
-from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.report import SHAPE
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import shown
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._diagnose.model import ANSWERED, SILENT, Node
 
@@ -57,9 +57,9 @@ def _versions(nodes: Sequence[Node]) -> None:
     """Find components that nodes of one type have in another version than most of them."""
     told: dict[tuple[str, str], dict[str, list[Node]]] = {}
     for node in nodes:
-        report = _mapping(node.texts.get(REPORT, ""))
-        for component, has in (report.get("versions") or {}).items():
-            version = str((has or {}).get("version") or "")
+        report = document.fitted(_mapping(node.texts.get(REPORT, "")), SHAPE)
+        for component, has in report.get("versions", {}).items():
+            version = has.get("version", "")
             if version:
                 key = (component, str(node.who.get("node_type")))
                 told.setdefault(key, {}).setdefault(version, []).append(node)
@@ -86,7 +86,7 @@ def _killed_here(node: Node) -> None:
 
 def _mapping(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text) if text else {}
+        found = document.parse(text) if text else {}
     except ValueError:
         found = {}
     return found if isinstance(found, dict) else {}

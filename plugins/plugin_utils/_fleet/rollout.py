@@ -7,7 +7,6 @@ from __future__ import annotations
 import base64
 import binascii
 import gzip
-import json
 import re
 import shlex
 import zlib
@@ -15,7 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.report import SHAPE
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.text import visible
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import natural, shown
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import run_command
@@ -119,11 +120,12 @@ def enough(output: str) -> bool:
 
 def _unpack(word: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(gzip.decompress(base64.b64decode(word, validate=True)))
+        told = document.parse(gzip.decompress(base64.b64decode(word, validate=True)))
     except (binascii.Error, OSError, EOFError, zlib.error, ValueError):
         return None
-    if not _is_report(found):
+    if not _is_report(told):
         return None
+    found = {"stopped": None, **document.fitted(told, SHAPE)}
     report: dict[str, Any] = _all_visible(found)
     if report.get("stopped"):  # the only text of several lines
         report["stopped"]["message"] = "\n".join(map(_visible, found["stopped"]["message"].splitlines()))
@@ -160,7 +162,8 @@ def _is_report(found: Any) -> bool:
         numbers += [entry.get("changed"), entry.get("seconds")]
         texts += [entry.get(name) for name in ("name", "status", "why")]
         texts += [entry.get("task")] if entry.get("status") == "failed" else []
-    return all(isinstance(one, (int, float)) for one in numbers) and all(isinstance(one, str) for one in texts)
+    counted = all(document.fitted(one, float) is not None for one in numbers)
+    return counted and all(isinstance(one, str) for one in texts)
 
 
 _BAD = ("failed", "unreachable", "not sent")  # what matters most first

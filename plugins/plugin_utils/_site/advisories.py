@@ -57,7 +57,7 @@ class Advisory:
 
 
 def numbers(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", version)]
+    return [int(number) for number in re.findall(r"[0-9]{1,18}", version)]
 
 
 @functools.cache
