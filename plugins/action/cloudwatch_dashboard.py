@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws import log_group
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.errors import AwsErrors, code_of, explain
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._aws.session import Credentials, client_maker
@@ -104,7 +105,7 @@ def _get(client: Any, dashboard: str, region: str) -> dict[str, Any] | None:
             return None
         raise explain(error, region, "cloudwatch:GetDashboard", dashboard) from error
     try:
-        body = json.loads(text)
+        body = document.parse(text)
     except ValueError:
         return {}
     return body if isinstance(body, dict) else {}

@@ -5,15 +5,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 from typing import NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 STATE = ".images.json"
+_SHAPE = {
+    "images": {document.ANY: {"state": str, "why": str}},
+    "seen": {"settings": str},
+    "problems": [str],
+    "updated": float,
+}
 SILENT = 180  # seconds without a sign of life after which the importer counts as gone
 
 
@@ -54,8 +59,7 @@ class Outlook(NamedTuple):
 def look(directory: str, settings: str) -> Outlook:
     """Read the importer's state file."""
     try:
-        with open(os.path.join(directory, STATE), encoding="utf-8") as stream:
-            state = json.load(stream)
+        state = document.fitted(document.read(os.path.join(directory, STATE)), _SHAPE)
         with open(settings, "rb") as stream:
             current = state["seen"].get("settings") == hashlib.sha256(stream.read()).hexdigest()
         images = state["images"].items()
@@ -63,11 +67,11 @@ def look(directory: str, settings: str) -> Outlook:
             current,
             sorted(name for name, entry in images if entry["state"] == "present"),
             sorted(name for name, entry in images if entry["state"] not in ("present", "failed")),
-            {name: str(entry["why"]) for name, entry in sorted(images) if entry["state"] == "failed"},
-            [str(problem) for problem in state.get("problems", [])],
+            {name: entry["why"] for name, entry in sorted(images) if entry["state"] == "failed"},
+            state.get("problems", []),
             float(state["updated"]),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError):
         return Outlook(False, [], [], {}, [], 0.0)
 
 

@@ -67,7 +67,7 @@ def _refuse_unknown_keys(request: Request) -> None:
 def _refuse_shared(request: Request) -> None:
     """Refuse a directory on a shared file system, where overlayfs would not work; links are followed."""
     # enroot.conf outranks the directories in request.local, so the paths that it sets are checked too.
-    settings = re.findall(r"^(ENROOT_(?:RUNTIME|DATA|TEMP)_PATH)[ \t=]+([^$\s]+)", request.config, re.MULTILINE)
+    settings = re.findall(r"^(ENROOT_(?:RUNTIME|DATA|TEMP)_PATH)[ \t=]+([^$\s\0]+)", request.config, re.MULTILINE)
     named = {f"{request.source}: {key}": path for key, path in settings}
     for name, path in {**request.local, **named}.items():
         if not os.path.isabs(path):

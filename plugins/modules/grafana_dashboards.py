@@ -119,7 +119,6 @@ changes:
   returned: success
 """
 
-import json
 import os
 from typing import Any
 
@@ -127,6 +126,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._aws import secret
 from ansible_collections.pcluster.postboot.plugins.module_utils._grafana import api, dashboards
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
@@ -152,8 +152,7 @@ def authorization(params: dict[str, Any]) -> str:
 def dashboard(path: str) -> dict[str, Any]:
     """Read a dashboard."""
     try:
-        with open(path, encoding="utf-8") as stream:
-            found = json.load(stream)
+        found = document.read(path)
     except (OSError, ValueError) as error:
         raise Problem(f"{path} cannot be read: {error}") from error
     if not isinstance(found, dict) or not found.get("uid") or not found.get("title"):

@@ -37,6 +37,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model 
     mirrored,
     public,
 )
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files as host_files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import http as host_http
 
@@ -210,14 +211,14 @@ def _request(url: str) -> urllib.request.Request:
 def _http(url: str, timeout: float) -> Iterator[bytes]:
     try:
         with host_http.opener(redirects=_Redirects()).open(_request(url), timeout=timeout) as response:
-            announced, size = response.headers.get("Content-Length"), 0
+            announced, size = document.whole(response.headers.get("Content-Length") or "") or 0, 0
             while True:
                 chunk = response.read(CHUNK)
                 if not chunk:
                     break
                 size += len(chunk)
                 yield chunk
-            if announced and announced.isdigit() and size < int(announced):
+            if size < announced:
                 raise SourceError(f"ended after {size} of {announced} bytes", again=True)
     except urllib.error.HTTPError as error:
         error.close()
@@ -236,8 +237,9 @@ def _status_error(error: urllib.error.HTTPError) -> SourceError:
 def _retry_after(headers: Any) -> float | None:
     """Return the seconds that a server asks for, as a number or as a date."""
     value = (headers.get("Retry-After") or "").strip()
-    if value.isdigit():
-        return float(value)
+    seconds = document.whole(value)
+    if seconds is not None:
+        return float(seconds)
     try:
         when = email.utils.parsedate_to_datetime(value)
     except (TypeError, ValueError):

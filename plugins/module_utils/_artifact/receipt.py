@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.files import Staged, has_digest
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model import Artifact, public
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files as host_files
 
 SCHEMA = 1
@@ -105,7 +106,7 @@ def load(path: str) -> Receipt | None:
             status = os.fstat(file.fileno())
             if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
                 return None
-            data = json.loads(file.read())
+            data = document.parse(file.read())
         if data.pop("schema") != SCHEMA:
             return None
         receipt = Receipt(**_known(Receipt, data))

@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.fetch import AWS_PLACES, find_aws
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 
@@ -92,7 +92,7 @@ class Bucket:
 
     def _ask(self, *words: str) -> Any:
         line = [self.program, *words, "--bucket", self.name, "--output", "json"]
-        return json.loads(run(line, ASKED).output() or "null")
+        return document.parse(run(line, ASKED).output() or "null")
 
 
 def files(folder: str, exclude: tuple[str, ...]) -> list[str]:

@@ -4,9 +4,8 @@
 
 from __future__ import annotations
 
-import json
-
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.fetch import find_aws
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 
@@ -45,12 +44,12 @@ def from_aws(name: str, key: str, region: str, source: str) -> str:
         why = " ".join(said.lines)[:300] or said.first
         raise Problem(f"{source} {name} cannot be read: {why}; needed: secretsmanager:GetSecretValue on it")
     try:
-        text = str(json.loads(said.out)["SecretString"])
+        text = str(document.parse(said.out)["SecretString"])
     except (ValueError, KeyError, TypeError) as error:
         raise Problem(f"{source} {name} holds no text; needed: the secret as text, not binary") from error
     if text.lstrip().startswith("{"):
         try:
-            found = json.loads(text)
+            found = document.parse(text)
         except ValueError:
             found = None
         if isinstance(found, dict):

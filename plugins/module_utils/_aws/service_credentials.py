@@ -11,7 +11,6 @@ from __future__ import annotations
 import configparser
 import contextlib
 import http.client
-import json
 import os
 import pwd
 import re
@@ -25,7 +24,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._aws import imds
 from ansible_collections.pcluster.postboot.plugins.module_utils._aws.sigv4 import Keys, signed
-from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import http as host_http
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
@@ -188,7 +187,7 @@ def _of_role(address: str) -> Found:
         raise
     answer: dict[str, Any] = {}
     try:
-        answer = json.loads(imds.get(imds.ROLE + urllib.parse.quote(role), address))
+        answer = document.parse(imds.get(imds.ROLE + urllib.parse.quote(role), address))
         if answer["Code"] == "Success":
             keys = Keys(answer["AccessKeyId"], answer["SecretAccessKey"], answer["Token"])
             return Found(f"the role {role} of the instance", keys)
@@ -265,7 +264,7 @@ def _answer(request: urllib.request.Request) -> str:
 
 def _message_of(text: str) -> str:
     try:
-        return str(json.loads(text).get("message") or text)[:300]
+        return str(document.parse(text).get("message") or text)[:300]
     except (ValueError, AttributeError):
         found = re.search(r"<Message>([^<]*)</Message>", text)
         return (found[1] if found else text)[:300]

@@ -13,6 +13,7 @@ import tarfile
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files as host_files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
@@ -72,7 +73,7 @@ def _built(path: str) -> tuple[dict[str, Any], dict[str, File]]:
                 stream = None if member.isdir() else tar.extractfile(member)
                 if stream:
                     files[member.name] = File(stream.read(), _mode(member.mode))
-    manifest = json.loads(files.pop("MANIFEST.json").content)
+    manifest = document.parse(files.pop("MANIFEST.json").content)
     del files["FILES.json"]
     return manifest, files
 
@@ -85,7 +86,7 @@ def _installed(path: str) -> tuple[dict[str, Any], dict[str, File]]:
 
 def _load(path: str, name: str) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(_file(path, name).content)
+        found: dict[str, Any] = document.parse(_file(path, name).content)
     except ValueError as error:
         raise Problem(f"{path}/{name} is no JSON: {error}") from error
     return found

@@ -14,7 +14,7 @@ import socket
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._cloudwatch import config as parts
-from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 from ansible_collections.pcluster.postboot.plugins.module_utils._systemd import unit
@@ -77,10 +77,10 @@ class Agent:
             if text is None or path.endswith(".yaml"):
                 continue
             try:
-                config = json.loads(text)
+                config = document.parse(text)
             except ValueError as error:
                 raise Problem(f"{path} is no JSON ({error}), so the agent takes nothing; correct it") from error
-            found[path] = config if isinstance(config, dict) else {}
+            found[path] = document.fitted(config, parts.OTHERS)
         return found
 
     def _appended(self) -> list[str]:
@@ -155,7 +155,7 @@ def _text(config: dict[str, Any] | None) -> str:
 
 def _same(text: str | None, config: dict[str, Any]) -> bool:
     try:
-        return bool(json.loads(text or "{}") == config)
+        return bool(document.parse(text or "{}") == config)
     except ValueError:
         return False
 

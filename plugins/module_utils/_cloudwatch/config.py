@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._cloudwatch import keys
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 DEFAULT_NAMESPACE = "CWAgent"
@@ -32,6 +33,25 @@ _SECTIONS = {
 _LISTS = {
     "metrics.metrics_collected": ("procstat", "jmx", "otlp"),
     "logs.logs_collected.files": ("collect_list",),
+}
+
+
+_OBJECT = {document.ANY: object}
+# What is read of another's file; what the agent itself makes of another shape, it says.
+OTHERS = {
+    **_OBJECT,
+    "agent": _OBJECT,
+    "metrics": {
+        **_OBJECT,
+        "namespace": str,
+        "metrics_collected": {**_OBJECT, **{key: [object] for key in _LISTS["metrics.metrics_collected"]}},
+    },
+    "logs": {
+        **_OBJECT,
+        "logs_collected": {**_OBJECT, "files": {**_OBJECT, "collect_list": [{**_OBJECT, "log_group_name": str}]}},
+        "metrics_collected": {**_OBJECT, "prometheus": _OBJECT},
+    },
+    "traces": _OBJECT,
 }
 
 

@@ -15,7 +15,7 @@ import shutil
 import stat
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import storage
@@ -53,12 +53,18 @@ def read(path: str) -> tuple[str, dict[str, Any]]:
     if not text.strip():
         return text, {}
     try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}: {error.msg}"
+        found = document.parse(text)
+        text_of(found).encode()  # which has no lone surrogates
+    except ValueError as error:
+        where = str(error)
+        if isinstance(error, json.JSONDecodeError):
+            where = f"line {error.lineno}, column {error.colno}: {error.msg}"
         raise Problem(f"{path} is no valid JSON ({where}); correct it, or move it away") from error
     if not isinstance(found, dict):
         raise Problem(f"{path} holds {json.dumps(found)[:40]}, needed is an object in braces; move it away")
+    root = found.get("data-root")
+    if root is not None and (not isinstance(root, str) or not root.isprintable()):
+        raise Problem(f"{path} has the data-root {json.dumps(root)[:40]}, needed is a path; correct it")
     return text, found
 
 
@@ -182,7 +188,7 @@ def _environment(path: str) -> dict[str, str]:
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             lines = [line.strip() for line in stream]
-    except OSError:
+    except (OSError, ValueError):  # a path with a null byte
         return {}
     pairs = [line.split("=", 1) for line in lines if "=" in line and not line.startswith(("#", ";"))]
     return {name.strip(): " ".join(_words(value)) for name, value in pairs}

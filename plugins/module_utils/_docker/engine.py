@@ -5,17 +5,18 @@
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import socket
 import time
 from typing import Any, NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 from ansible_collections.pcluster.postboot.plugins.module_utils._systemd import files
 
 PROGRAMS = ("/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd")
 PID_FILE = "/run/docker.pid"
 SOCKET = "/run/docker.sock"
+_INFO = {"ContainersRunning": int, "ContainersPaused": int, "LiveRestoreEnabled": bool, "DockerRootDir": str}
 
 
 class Running(NamedTuple):
@@ -46,12 +47,12 @@ def _info() -> dict[str, Any] | None:
     try:
         connection.request("GET", "/info")
         answer = connection.getresponse()
-        found = json.loads(answer.read()) if answer.status == 200 else None
+        found = document.parse(answer.read()) if answer.status == 200 else None
     except (OSError, ValueError, http.client.HTTPException):
         return None
     finally:
         connection.close()
-    return found if isinstance(found, dict) else None
+    return document.fitted(found, _INFO) if isinstance(found, dict) else None
 
 
 def _start_of(pid: int) -> float:
@@ -76,8 +77,9 @@ def running() -> Running | None:
     info = _info()
     if info is None:
         return Running(started)
-    containers = int(info.get("ContainersRunning") or 0) + int(info.get("ContainersPaused") or 0)
-    return Running(started, containers, bool(info.get("LiveRestoreEnabled")), info.get("DockerRootDir"))
+    containers = info.get("ContainersRunning", 0) + info.get("ContainersPaused", 0)
+    root = info.get("DockerRootDir", "")
+    return Running(started, containers, info.get("LiveRestoreEnabled", False), root if root.isprintable() else None)
 
 
 def may_restart(policy: str, now: Running | None, live_restore: bool, root: str | None) -> str:

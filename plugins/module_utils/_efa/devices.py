@@ -8,9 +8,9 @@ import json
 import os
 import re
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._host import files, lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, files, lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import hardware as node_hardware
@@ -90,8 +90,7 @@ def record_path() -> str:
 def read_record() -> Record | None:
     """Return the record, if there is one that can be read."""
     try:
-        with open(record_path(), encoding="utf-8") as stream:
-            data: Any = json.load(stream)
+        data = document.read(record_path())
         options = [str(option) for option in data["options"]]
         return Record(str(data["version"]), bool(data["done"]), options, str(data.get("reboot") or ""))
     except (OSError, ValueError, KeyError, TypeError):
@@ -120,7 +119,7 @@ def _line(path: str) -> str:
 def domains(text: str) -> list[str]:
     """Return the devices in fi_info's answer. From libfabric 2 on it lists each one for two fabrics."""
     found = re.findall(r"^\s*domain: *(\S+?)(?:-rdm)?\s*$", text, re.MULTILINE)
-    return sorted(set(found), key=lambda name: [int(part) for part in re.findall(r"\d+", name)] or [0])
+    return sorted(set(found), key=lambda name: [document.whole(part) or 0 for part in re.findall(r"\d+", name)] or [0])
 
 
 def ask() -> tuple[list[str], str]:

@@ -10,7 +10,7 @@ import urllib.parse
 import urllib.request
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._host import http
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, http
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 
@@ -59,7 +59,7 @@ class Client:
             where = answer.headers.get("Location", "somewhere else")
             raise Problem(f"{self.url} redirects to {where}; {self.source} needs the address of Grafana itself")
         try:
-            return Answer(answer.status, json.loads(answer.body))
+            return Answer(answer.status, document.parse(answer.body))
         except ValueError:
             if answer.good:
                 raise Problem(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._grafana.api import Answer, Client
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
 Json = dict[str, Any]
@@ -24,6 +25,13 @@ WORKSPACE_ROLE, DEFAULT_CHAIN = "ec2_iam_role", "default"
 _MANAGED = re.compile(r"https://[\w-]+\.grafana-workspace\.[\w-]+\.amazonaws\.com(\.cn)?(/|$)")
 # What Grafana says of a dashboard, and nobody gave it.
 _ITS_OWN = ("id", "version", "schemaVersion", "iteration")
+# What is read of Grafana's answers, beside what is only compared.
+_OBJECT = {document.ANY: object}
+_SOURCE = {**_OBJECT, "jsonData": {**_OBJECT, "sigV4AuthType": str}}
+_DASHBOARD = {
+    "dashboard": _OBJECT,
+    "meta": {"folderUid": str, "provisioned": bool, "provisionedExternalId": str},
+}
 
 
 class Source(NamedTuple):
@@ -123,10 +131,9 @@ class Importer:
         """Return the type of the data source."""
         if source.kind != "auto" or not source.region:
             return PROMETHEUS if source.kind == "auto" else source.kind
-        health = self.client.ask("GET", "health")
-        version = str((health.said or {}).get("version", "")) if isinstance(health.said, dict) else ""
-        major = version.partition(".")[0]
-        if major.isdigit() and not AMAZON_SINCE <= int(major) < AMAZON_ALWAYS:
+        health = document.fitted(self.client.ask("GET", "health").said, {"version": str})
+        major = health.get("version", "").partition(".")[0]
+        if re.fullmatch("[0-9]{1,4}", major) and not AMAZON_SINCE <= int(major) < AMAZON_ALWAYS:
             return PROMETHEUS if int(major) < AMAZON_SINCE else AMAZON
         return PROMETHEUS if self.client.ask("GET", f"plugins/{AMAZON}/settings").status == 404 else AMAZON
 
@@ -142,7 +149,7 @@ class Importer:
         what = f"data source {source.name!r}"
         path = f"datasources/uid/{quoted(source.uid)}"
         answer = expect(self.client.ask("GET", path), what, 200, 404)
-        found: Json = answer.said if answer.status == 200 else {}
+        found: Json = document.fitted(answer.said, _SOURCE) if answer.status == 200 else {}
         settings: Json = {"httpMethod": "POST", "timeInterval": source.interval}
         if source.region:
             settings.update(sigV4Auth=True, sigV4AuthType=self.auth(source, found), sigV4Region=source.region)
@@ -180,8 +187,8 @@ class Importer:
         answer = expect(self.client.ask("GET", f"folders/{quoted(uid)}"), what, 200, 403, 404)
         if answer.status != 200:
             self._send(Change(what, "created", "", title + "\n"), "POST", "folders", {"uid": uid, "title": title})
-        elif answer.said.get("title") != title:
-            before = f"{answer.said.get('title')}\n"
+        elif (there := document.fitted(answer.said, {"title": str}).get("title", "")) != title:
+            before = f"{there}\n"
             body = {"title": title, "overwrite": True}
             self._send(Change(what, "updated", before, title + "\n"), "PUT", f"folders/{quoted(uid)}", body)
 
@@ -202,8 +209,8 @@ class Importer:
         wanted = {key: value for key, value in self.fitted(dashboard).items() if key not in _ITS_OWN}
         answer = expect(self.client.ask("GET", f"dashboards/uid/{quoted(dashboard['uid'])}"), what, 200, 404)
         there = answer.status == 200
-        found = answer.said["dashboard"] if there else {}
-        meta = answer.said.get("meta") or {} if there else {}
+        said = document.fitted(answer.said, _DASHBOARD) if there else {}
+        found, meta = said.get("dashboard", {}), said.get("meta", {})
         elsewhere = there and bool(self.request.folder) and meta.get("folderUid") != self.request.folder_uid
         if there and not elsewhere and not differs(wanted, found):
             return

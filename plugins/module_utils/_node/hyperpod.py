@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import (
     Identity,
     first,
@@ -44,6 +45,14 @@ GPU_JOBS = {
     "/opt/slurm/etc/scripts/prolog.sh": "/run/slurm/dcgm_job_mapping",
 }
 _UNITS = "/etc/systemd/system"
+_RESOURCES = {
+    "ClusterType": str,
+    "ClusterConfig": {"ClusterName": str, "ClusterArn": str},
+    "SlurmConfig": {"PrimaryControllerIp": str},
+    "InstanceGroups": [
+        {"Name": str, "InstanceType": str, "Instances": [{"InstanceId": str, "CustomerIpAddress": str}]}
+    ],
+}
 _LUSTRE, _OPENZFS = "/fsx", "/home"  # where the API's MountPath is left out
 _LISTENS = re.compile(r"^ *\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:[0-9A-F]{4} 0A ", re.MULTILINE)
 
@@ -55,7 +64,7 @@ def inside(tree: Tree) -> bool:
 
 def identity(tree: Tree, os_name: str | None) -> Identity:
     """Return who the node is, by its address in the list of the cluster's instances."""
-    config = tree.mapping(RESOURCES, required=True) or {}
+    config = document.fitted(tree.mapping(RESOURCES, required=True), _RESOURCES)
     cluster, slurm = inner(config, "ClusterConfig"), inner(config, "SlurmConfig")
     arn = (first(cluster.get("ClusterArn")) or "").split(":")
     facts: dict[str, Any] = {
@@ -74,7 +83,7 @@ def identity(tree: Tree, os_name: str | None) -> Identity:
     address = first(instance.get("CustomerIpAddress"))
     facts["node_name"] = _node_name(address)
     published = inner(inner(tree.mapping(GROUPS), "groups"), name or "")
-    parameters = next(filter(None, map(tree.mapping, PARAMETERS)), {})
+    parameters = document.fitted(next(filter(None, map(tree.mapping, PARAMETERS)), {}), {document.ANY: str})
     facts["node_type"], facts["reason"] = _node_type(tree, config, name, published, parameters)
     if facts["node_type"] == "compute":
         facts["queue"] = name
@@ -123,15 +132,11 @@ def _gpu_jobs_dir(tree: Tree) -> str | None:
     return next((folder for prolog, folder in GPU_JOBS.items() if tree.exists(prolog)), None)
 
 
-def _mappings(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
 def _found(tree: Tree, config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return this node's instance group and instance; both are empty where the list has none of its addresses."""
     mine = set(re.findall(r"^ *\|-- ([\d.]+)(?:\n +/\d+ .*)*?\n +/32 host LOCAL", tree.read(ROUTES) or "", re.M))
-    for group in _mappings(config.get("InstanceGroups")):
-        for instance in _mappings(group.get("Instances")):
+    for group in config.get("InstanceGroups", []):
+        for instance in group.get("Instances", []):
             if instance.get("CustomerIpAddress") in mine:
                 return group, instance
     return {}, {}
@@ -178,8 +183,8 @@ def _instance_types(config: dict[str, Any]) -> dict[str, str]:
     """Return the instance type of each node, by its name in Slurm, whose features of nodes do not tell types here."""
     found = {
         _node_name(first(instance.get("CustomerIpAddress"))): _instance_type(group)
-        for group in _mappings(config.get("InstanceGroups"))
-        for instance in _mappings(group.get("Instances"))
+        for group in config.get("InstanceGroups", [])
+        for instance in group.get("Instances", [])
     }
     return {name: kind for name, kind in found.items() if name and kind}
 
@@ -187,12 +192,12 @@ def _instance_types(config: dict[str, Any]) -> dict[str, str]:
 def _controllers(config: dict[str, Any], parameters: dict[str, Any]) -> list[Any]:
     """Return the addresses of the controllers that the parameters name."""
     name = parameters.get("controller_group")
-    groups = [one for one in _mappings(config.get("InstanceGroups")) if one.get("Name") == name]
+    groups = [one for one in config.get("InstanceGroups", []) if one.get("Name") == name]
     return [address for group in groups for address in _addresses(group)]
 
 
 def _addresses(group: dict[str, Any]) -> list[Any]:
-    return [one["CustomerIpAddress"] for one in _mappings(group.get("Instances")) if one.get("CustomerIpAddress")]
+    return [one["CustomerIpAddress"] for one in group.get("Instances", []) if one.get("CustomerIpAddress")]
 
 
 def _mounts(published: dict[str, Any], parameters: dict[str, Any]) -> list[dict[str, str | None]]:
@@ -200,7 +205,7 @@ def _mounts(published: dict[str, Any], parameters: dict[str, Any]) -> list[dict[
     if published:
         return [
             {key: first(one.get(key)) for key in ("path", "type", "source")}
-            for one in _mappings(published.get("mounts"))
+            for one in document.fitted(published.get("mounts"), [dict.fromkeys(("path", "type", "source"), str)])
         ]
     lustre, name = first(parameters.get("fsx_dns_name")), first(parameters.get("fsx_mountname"))
     openzfs = first(parameters.get("fsx_openzfs_dns_name"))

@@ -10,6 +10,8 @@ import os
 import stat
 from typing import Any, Callable
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
+
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _LIMIT = 32 * 1024 * 1024
 
@@ -89,8 +91,8 @@ class Tree:
         if text is None:
             return None
         try:
-            value = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            value = document.parse(text)
+        except ValueError as error:
             where = f"line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else str(error)
             self.problem(f"{path} is not valid JSON: {where}")
             return None

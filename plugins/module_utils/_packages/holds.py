@@ -14,9 +14,8 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._host import files, lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, files, lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 
@@ -144,17 +143,18 @@ class DnfHolds:
                 found += _words(block.value)
         return found
 
-    def _block(self) -> _Option | None:
-        # A later line of the same option wins over an earlier one, so the last one is what counts.
+    def _block(self, names: Sequence[str] = ()) -> _Option | None:
+        """Return the last line that has one of the names, else the last one, which wins over those before it."""
         blocks = [block for block in _main_options(files.read(self._path) or "") if block.key in _DNF_KEYS]
-        return blocks[-1] if blocks else None
+        having = [block for block in blocks if set(names) & set(_words(block.value))]
+        return next(reversed(having or blocks), None)
 
     def _edit(self, add: Sequence[str] = (), remove: Sequence[str] = (), original: str = "") -> None:
         text = files.read(self._path) or ""
         lines = text.splitlines(keepends=True)
         if lines and not lines[-1].endswith("\n"):
             lines[-1] += "\n"
-        block = self._block()
+        block = self._block(remove)
         if block is None:
             if not add:
                 return
@@ -244,8 +244,7 @@ class Holds:
     def recorded(self) -> tuple[list[str], str]:
         """Return what our runs hold, and what the lines were before that they changed."""
         try:
-            with open(self._path, encoding="utf-8") as handle:
-                data: Any = json.load(handle)
+            data = document.read(self._path)
             return [str(name) for name in data["held"]], str(data.get("original") or "")
         except FileNotFoundError:
             return [], ""

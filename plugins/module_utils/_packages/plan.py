@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._host import files, lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, files, lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._packages import records
 
 NOTES = "packages"  # below lock.STATE_DIR
@@ -79,8 +79,7 @@ def _note_path(request: Request) -> str:
 def noted(request: Request) -> Record | None:
     """Return the record of what this collection has installed."""
     try:
-        with open(_note_path(request), encoding="utf-8") as stream:
-            data: Any = json.load(stream)
+        data = document.read(_note_path(request))
         return Record(str(data["version"]), bool(data["done"]), str(data.get("was", "")))
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -54,7 +54,7 @@ def dpkg_packages(texts: Collection[bytes], names: Collection[str]) -> Packages:
                 version = re.search(rb"\nVersion: *(\S+)", stanza)
                 if state and (version or state[1] != b"installed"):
                     told = upstream(version[1].decode("utf-8", "replace")) if version else ""
-                    states.append((state[1].decode(), told))
+                    states.append((state[1].decode("utf-8", "replace"), told))
                 start = text.find(mark, start + 1)
             if states:
                 found[name] = next((one for one in states if one[0] == "installed"), states[0])

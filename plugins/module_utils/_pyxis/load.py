@@ -66,7 +66,7 @@ def read_entries(path: str) -> list[Entry]:
     """Return what a plugstack file loads; nothing where there is no such file, or where it can not be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
-            lines = [line.split("#")[0].split() for line in stream]
+            lines = [line.split("#")[0].split() for line in stream if "\0" not in line]
     except OSError:
         return []
     return [

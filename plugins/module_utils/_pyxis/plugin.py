@@ -15,7 +15,7 @@ import shutil
 import tempfile
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 from ansible_collections.pcluster.postboot.plugins.module_utils._pyxis import load
@@ -66,8 +66,7 @@ class Outcome(NamedTuple):
 def manifest_of(folder: str) -> dict[str, Any]:
     """Return the manifest of a published directory; nothing where it is not complete."""
     try:
-        with open(os.path.join(folder, MANIFEST), encoding="utf-8") as stream:
-            found = json.load(stream)
+        found = document.read(os.path.join(folder, MANIFEST))
         whole = isinstance(found, dict) and found.get("sha256") == files.sha256_of(os.path.join(folder, load.PLUGIN))
     except (OSError, ValueError):
         return {}

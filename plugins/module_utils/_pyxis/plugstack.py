@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
 from ansible_collections.pcluster.postboot.plugins.module_utils._pyxis import load
@@ -61,7 +61,7 @@ class Outcome(NamedTuple):
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdigit())
+    return tuple(number for part in version.split(".") if (number := document.whole(part)) is not None)
 
 
 def knows(option: str, version: str) -> bool:
@@ -94,7 +94,7 @@ def includes(conf: str) -> list[str]:
     """Return the patterns that plugstack.conf includes, absolute."""
     try:
         with open(conf, encoding="utf-8", errors="replace") as stream:
-            lines = [line.split("#")[0].split() for line in stream]
+            lines = [line.split("#")[0].split() for line in stream if "\0" not in line]
     except FileNotFoundError:
         return []
     return [os.path.join(os.path.dirname(conf), words[1]) for words in lines if words[:1] == ["include"] and words[1:]]

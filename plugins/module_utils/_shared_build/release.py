@@ -13,6 +13,7 @@ import re
 import stat
 from typing import Any, NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files as host_files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 
@@ -87,8 +88,7 @@ def seal(tree: str, facts: dict[str, Any]) -> None:
 def manifest_of(folder: str) -> dict[str, Any]:
     """Return a release's manifest; nothing where there is no valid one."""
     try:
-        with open(os.path.join(folder, MANIFEST), encoding="utf-8") as stream:
-            found = json.load(stream)
+        found = document.read(os.path.join(folder, MANIFEST))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
         return {}
     kinds = {"schema": int, "release": str, "inputs": dict, "files": dict}

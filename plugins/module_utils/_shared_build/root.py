@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._host import files, lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, files, lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import storage
 
@@ -118,7 +118,7 @@ def read_holder(root: str) -> Holder:
 
 def _holder(text: bytes) -> Holder:
     try:
-        told = json.loads(text.decode(errors="replace"))
+        told = document.parse(text.decode(errors="replace"))
         return Holder(str(told["node"]), int(told["pid"]), str(told["token"]), str(told["since"]))
     except (ValueError, KeyError, TypeError):
         return Holder()

@@ -9,11 +9,11 @@ The cluster is the JSON of CreateCluster, or what DescribeCluster answers: both 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document as json_document
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.hyperpod import mounts_of
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.identity import node_type
@@ -50,8 +50,7 @@ def read(path: str) -> list[dict[str, Any]]:
     """Return the instance groups of a cluster."""
     needed = "the JSON of `aws sagemaker create-cluster --cli-input-json`, or what describe-cluster prints"
     try:
-        with open(path, encoding="utf-8") as stream:
-            found = document.present(json.load(stream))
+        found = document.present(json_document.read(path))
     except OSError as error:
         raise Problem(f"publish_hyperpod: {os.path.abspath(path)}: {error.strerror}; needed: {needed}") from error
     except ValueError as error:

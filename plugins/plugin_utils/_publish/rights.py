@@ -15,6 +15,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
+
 _OF_AWS = re.compile(r"arn:[^:]+:iam::aws:policy/(?:.+/)?([^/]+)")
 # Of AWS's own policies, those that allow to write to any bucket. With IAMFullAccess one can give oneself that right.
 _WIDE = {
@@ -67,7 +69,7 @@ def publishers(caller: str) -> list[str]:
 def put_bucket_policy(name: str, objects: str, arns: list[str], there: str | None) -> list[str]:
     """Return how to keep nodes from writing to a bucket, whose policy is there; empty is none, and None is unknown."""
     bucket, _slash, _key = objects.partition("/")
-    found = json.loads(there) if there else {}
+    found = document.parse(there) if there else {}
     others = _protects(found, bucket, objects)
     if others is not None:
         whom = f"but {', '.join(others)}" if others else "at all"
