@@ -9,6 +9,7 @@ The cluster is the JSON of CreateCluster, or what DescribeCluster answers: both 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple

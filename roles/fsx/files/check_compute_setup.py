@@ -66,6 +66,12 @@ def load(path: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def inner(found: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return the object that an object has by a key; an empty one where there is none."""
+    value = found.get(key)
+    return value if isinstance(value, dict) else {}
+
+
 def ask(*line: str) -> tuple[int, str]:
     """Return how a program ended and its output; 127 where it is missing, 124 where it says nothing for 20 s."""
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/opt/slurm/bin"
@@ -97,9 +103,13 @@ def last(text: str) -> str:
 
 def components(report: Mapping[str, Any]) -> Iterator[Line]:
     """Yield each component that this node is to have: of the last run, and before that of earlier runs."""
-    told = {str(one.get("name")): one for one in report.get("components") or []}
-    for name, one in (report.get("versions") or {}).items():
+    listed = report.get("components")
+    entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    told = {str(one.get("name")): one for one in entries}
+    versions = inner(report, "versions")
+    for name in versions:
         if name not in told:  # the last run had some components alone
+            one = inner(versions, name)
             words = one.get("summary") or one.get("version") or ""
             yield Line(name, OK, f"{words} (run of {one.get('finished')})")
     for name, one in told.items():
@@ -136,7 +146,8 @@ def run_at_work() -> str:
     if not lock:
         return ""
     if str(lock.get("machine")).startswith(f"{os.uname().nodename} "):
-        alive = os.path.isdir(f"/proc/{lock.get('pid')}")
+        pid = lock.get("pid")
+        alive = isinstance(pid, int) and os.path.isdir(f"/proc/{pid}")
     else:  # a run from another machine shows itself by its signs of life (module_utils/_host/lock.py)
         alive = shown(path, lock)
     at = progress.get("component")
@@ -253,7 +264,7 @@ def main(folder: str, *units: str) -> int:
     before, lines = list(components(report)), list(now(report, folder, list(units)))
     print(visible(f"the last run ended at {report.get('finished')}: {report.get('outcome')}"))
     show(before)
-    stopped = report.get("stopped") or {}
+    stopped = inner(report, "stopped")
     if stopped:
         print(visible(f"  stopped: {stopped.get('component')} {' '.join(str(stopped.get('message')).split())}"))
     print("now")
@@ -272,4 +283,5 @@ def main(folder: str, *units: str) -> int:
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a report may have names of files
     sys.exit(main(*sys.argv[1:]))

@@ -150,7 +150,7 @@ class Cluster:
         line = [program, "ec2", *words, "--region", self.options.region, "--output", "json", *limits]
         try:
             return json.loads(run(line, self.options.timeout) or "{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Unanswered(f"aws ec2 {words[0]} answers no JSON: {error}") from error
 
     def scontrol(self, what: str) -> str:
@@ -177,7 +177,7 @@ class Cluster:
             with open(self.options.fleet_config, encoding="utf-8") as stream:
                 fleet = json.load(stream)
             entries = [entry for queue in fleet.values() for entry in queue.values()]
-        except (OSError, ValueError, AttributeError) as error:
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
             raise Unanswered(f"{self.options.fleet_config} cannot be read: {error}") from error
         ids = {entry["CapacityReservationId"] for entry in entries if entry.get("CapacityType") == "capacity-block"}
         return {
@@ -236,7 +236,7 @@ class Cluster:
         """Return for each queue whether it is INACTIVE in a fleet that is PROTECTED."""
         try:
             status = json.loads(run([self.options.fleet_status], self.options.timeout)).get("status")
-        except (ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, RecursionError) as error:
             raise Unanswered(f"{self.options.fleet_status} answers no status: {error}") from error
         states = re.findall(r"^PartitionName=(\S+) .*?\sState=(\w+)", self.scontrol("partitions"), re.MULTILINE)
         return {labels(queue=name): float(status == "PROTECTED" and state == "INACTIVE") for name, state in states}
@@ -273,7 +273,7 @@ class Cluster:
         for line in lines:
             if '"ice-failures"' in line:
                 # The first line may be the end of one.
-                with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+                with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
                     event = json.loads(line)
                     if self.now - moment(event["datetime"]) <= RECENT:
                         details = event["detail"]["error-details"].values()
@@ -323,7 +323,7 @@ def look(cluster: Cluster, old: dict[str, Samples]) -> dict[str, Samples]:
             new[DENIED][source] = 1
             if source not in old.get(DENIED, {}):
                 say(f"{name} is left out until the head node's role has the permission that is missing: {error}")
-        except (Unanswered, KeyError, ValueError, TypeError) as error:
+        except (Unanswered, KeyError, ValueError, TypeError, AttributeError) as error:
             why = str(error) if isinstance(error, Unanswered) else f"an answer is not understood: {error!r}"
             say(f"{name} is not known now: {why}")
             new[metric] = old.get(metric, {})

@@ -100,7 +100,7 @@ def gpus_of(gres: str) -> int:
     for part in re.sub(r"\([^()]*\)", "", gres).split(","):
         words = part.split(":")
         if words[0] == "gpu":
-            count += int(words[-1]) if len(words) > 1 and words[-1].isdigit() else 1
+            count += int(words[-1]) if len(words) > 1 and re.fullmatch("[0-9]{1,9}", words[-1]) else 1
     return count
 
 
@@ -173,7 +173,7 @@ def neuron_addresses(path: str) -> set[str]:
         }
     except OSError as error:
         raise TargetError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise TargetError(f"{path} is no list of instances: {error!r}") from error
 
 
@@ -215,15 +215,18 @@ def read_entry(directory: int, file: str, now: float, max_age: float) -> list[No
         raw = stream.read(LARGEST_ENTRY + 1)
     if len(raw) > LARGEST_ENTRY:
         raise ValueError(f"it is longer than {LARGEST_ENTRY} bytes")
-    entry = json.loads(raw)
+    try:
+        entry = json.loads(raw)
+    except RecursionError:
+        entry = None
     if not isinstance(entry, dict):
         raise ValueError("it is no object")
     name, written = entry.get("name"), entry.get("time")
     if not isinstance(name, str) or not NAME.fullmatch(name) or file != f"{name}.json":
         raise ValueError(f"the name {shown(name)} is not that of the file")
-    if isinstance(written, bool) or not isinstance(written, (int, float)):
+    if isinstance(written, bool) or not isinstance(written, (int, float)):  # NaN is no time near now
         raise ValueError(f"the time is {shown(written)}")
-    if abs(now - written) > max_age:
+    if not now - max_age <= written <= now + max_age:
         return []
     address = ipaddress.ip_address(str(entry.get("address")))
     if address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified:
@@ -310,11 +313,17 @@ def read_groups(path: str) -> list[Group]:
     """Return what was written last; nothing when there is none, or when it is no longer whole."""
     try:
         with open(path, encoding="utf-8") as stream:
-            groups: list[Group] = json.load(stream)
-        names_of(groups)
-    except (OSError, ValueError, KeyError, TypeError):
+            groups = json.load(stream)
+    except (OSError, ValueError, RecursionError):
         return []
-    return groups
+    return groups if isinstance(groups, list) and all(map(is_group, groups)) else []
+
+
+def is_group(group: Any) -> bool:
+    """Say whether this is what group_of() makes."""
+    labels, addresses = (group.get("labels"), group.get("targets")) if isinstance(group, dict) else (None, None)
+    named = isinstance(labels, dict) and all(isinstance(labels.get(key), str) for key in ("pc_node", "pc_node_type"))
+    return named and isinstance(addresses, list) and all(isinstance(one, str) for one in addresses)
 
 
 def put(path: str, text: str, mode: int) -> None:

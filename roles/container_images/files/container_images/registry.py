@@ -58,7 +58,7 @@ class Registry:
         try:
             layers = [checked(layer["digest"]) for layer in body["layers"]]
             size = sum(int(layer["size"]) for layer in body["layers"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise Trouble("its manifest is of a kind that enroot cannot import") from error
         return Manifest(digest, layers, size)
 
@@ -85,7 +85,7 @@ class Registry:
             raise Trouble(f"{image.host} sent a manifest that is not {reference}", again=True)
         try:
             body = json.loads(raw)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Trouble(f"{image.host} sent no manifest, but {raw[:40]!r}", again=True) from error
         if not isinstance(body, dict):
             raise Trouble(f"{image.host} sent no manifest, but {raw[:40]!r}", again=True)
@@ -109,7 +109,10 @@ class Registry:
             raise ValueError(f"it wants an authentication that enroot does not know ({kind[:20]})")
         realm = parts.pop("realm")
         asked = realm + ("&" if "?" in realm else "?") + urllib.parse.urlencode(parts)
-        answer = json.loads(self._get(asked, {}, self._basic(realm)))
+        try:
+            answer = json.loads(self._get(asked, {}, self._basic(realm)))
+        except RecursionError:
+            answer = None
         if not isinstance(answer, dict):
             raise ValueError("what it names as its token service sent no token")
         return f"Bearer {answer.get('token') or answer.get('access_token') or ''}"
@@ -140,5 +143,6 @@ def trouble_of(code: int, image: Image, known: bool, after: str | None = None) -
     if code == 404:
         return Trouble(f"{said}: there is no such image, no such tag of it, or a part of it is missing")
     if code == 429 or code >= 500:
-        return Trouble(said, again=True, after=min(int(after), 3600) if after and after.isdigit() else 0)
+        seconds = int(after) if after and re.fullmatch("[0-9]{1,9}", after) else 0
+        return Trouble(said, again=True, after=min(seconds, 3600))
     return Trouble(said)

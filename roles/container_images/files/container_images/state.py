@@ -30,11 +30,25 @@ def read_state(directory: str) -> dict[str, Any]:
     try:
         with open(os.path.join(directory, STATE), encoding="utf-8") as stream:
             state = json.load(stream)
-        if isinstance(state["images"], dict):
+        if _is_whole(state):
             return dict(state)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, RecursionError):
         pass
     return {"images": {}, "seen": {}, "problems": []}
+
+
+def _is_whole(state: Any) -> bool:
+    """Say whether a state has what its readers need: others may write where images are shared."""
+    if not isinstance(state, dict) or not isinstance(state.get("images"), dict):
+        return False
+    problems, entries = state.get("problems", []), state["images"].values()
+    return (
+        isinstance(state.get("seen", {}), dict)
+        and isinstance(problems, list)
+        and all(isinstance(problem, str) for problem in problems)
+        and all(isinstance(one, dict) and isinstance(one.get("state"), str) for one in entries)
+        and all("why" in one for one in entries if one["state"] == "failed")
+    )
 
 
 def is_settled(state: dict[str, Any]) -> bool:

@@ -21,7 +21,7 @@ MOST = 64 * 2**20  # bytes of a page
 HEALTH, XIDS = "DCGM_EXP_GPU_HEALTH_STATUS", "DCGM_EXP_XID_ERRORS_COUNT"
 _LABELS = re.compile(r'gpu="([^"]*)",UUID="([^"]*)",pci_bus_id="([^"]*)"')
 _NVLINK = re.compile(r'health_error_code="([^"]*)"(?:(?!health_error_code=).)*health_watch="NVLINK"')
-_XID = re.compile(r'\bxid="(\d+)"')
+_XID = re.compile(r'\bxid="([0-9]{1,9})"')
 
 
 class Gpu:
@@ -75,7 +75,7 @@ def parse(page: str) -> dict[str, Gpu]:
             value = float(number)
         except ValueError:
             continue
-        if value >= BLANK:
+        if not -BLANK < value < BLANK:  # NaN is not either
             continue
         if name == XIDS:
             found = _XID.search(labels)

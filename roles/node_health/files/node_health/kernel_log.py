@@ -33,9 +33,12 @@ WATCHED = 3600.0  # seconds for which a finding that is only watched is told
 ACTION = 154
 ACTIONS = {0: "", 2: "reboot"}
 
-_XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f]{1,8}:[0-9A-Fa-f]{1,8}:[0-9A-Fa-f]{1,8})[^)]*\): (\d+)(?:, (.*))?")
-_SXID = re.compile(r"nvidia-nvswitch(\d+): SXid \(PCI:[^)]*\): (\d+), (Fatal|Non-fatal)\b")
-_TO = re.compile(r"recovery action changed from \S+ \([^()]*\) to 0x([0-9A-Fa-f]+)")
+_XID = re.compile(
+    r"NVRM: Xid \(PCI:([0-9A-Fa-f]{1,8}:[0-9A-Fa-f]{1,8}:[0-9A-Fa-f]{1,8})[^)]*\): ([0-9]{1,9})(?:, (.*))?"
+)
+_SXID = re.compile(r"nvidia-nvswitch([0-9]{1,9}): SXid \(PCI:[^)]*\): ([0-9]{1,9}), (Fatal|Non-fatal)\b")
+_TO = re.compile(r"recovery action changed from \S+ \([^()]*\) to 0x([0-9A-Fa-f]{1,8})\b")
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class Record(NamedTuple):
@@ -71,7 +74,7 @@ def records(path: str) -> Iterator[Record]:
         head, mark, text = line.decode("utf-8", "replace").partition(";")
         fields = head.split(",")
         # Below 8 the priority is the kernel's; what programs write into the log has a facility above.
-        if mark and len(fields) >= 3 and all(field.isdigit() for field in fields[:3]) and int(fields[0]) < 8:
+        if mark and len(fields) >= 3 and all(map(_NUMBER.fullmatch, fields[:3])) and int(fields[0]) < 8:
             yield Record(int(fields[1]), int(fields[2]) / 1e6, text)
 
 
