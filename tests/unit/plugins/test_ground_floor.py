@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,16 @@ REASONS = {
     "module_utils/_shared_build/steps.py": "a build has no time limit, and its log is written while it runs",
     "plugin_utils/_aws/session_manager.py": "its input stays open while its output is read, and threads run many",
     "module_utils/_verify/cluster.py": "many jobs run at once, and what they print is read as it comes",
+}
+# Why these read JSON themselves, and not by _host/document.py.
+JSON = {
+    "module_utils/_host/document.py": "it is the one way",
+    "module_utils/_host/lock.py": "a lock is read in any shape, as another version may have written it",
+    "module_utils/_diagnose/node.py": "the lock, as above",
+    "module_utils/_diagnose/rooms.py": "what its own child has written",
+    "module_utils/_node/facts.py": "what its own child has written",
+    "module_utils/_grafana/dashboards.py": "a copy of what it has written",
+    "plugin_utils/_publish/variables.py": "variables are read as Ansible reads them",
 }
 # Modules that show no sign of life, because the run that holds the node may be another than theirs.
 SILENT = {
@@ -106,3 +117,13 @@ def test_the_ground_floor_stands_on_nothing_of_ours() -> None:
     for name, tree in trees(PLUGINS / "module_utils/_host").items():
         ours = {one for one in names(tree) if one.startswith("ansible_collections.")}
         assert all(one.startswith(f"{HOST}.") for one in ours), name
+
+
+def test_json_is_read_in_one_place() -> None:
+    """Which turns deep nesting and numbers that Python cannot use into one line."""
+    readers = {
+        str(path.relative_to(PLUGINS))
+        for path in PLUGINS.rglob("*.py")
+        if re.search(r"\bjson\.loads?\(", path.read_text(encoding="utf-8"))
+    }
+    assert readers <= JSON.keys()
