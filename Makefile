@@ -156,6 +156,7 @@ soak: | sandbox-setup setup-node  ## Run all unit tests on newer nodes' ansible-
 soak-programs: | sandbox-setup setup-node
 	@[ ! -e .venv/node ] || $(NODE_ENV) $(PYTEST) $(SPREAD) -m "not long" tests/unit
 	@$(ENV) $(PYTEST) $(SPREAD) -m long tests/unit
+	@$(ENV) FUZZ_PROFILE=soak $(PYTEST) $(SPREAD) -m "not long" tests/unit/fuzz
 	@$(ENV) scripts/check_collection.sh
 	@$(ENV) python tests/soak/artifact.py --rounds $(or $(ROUNDS),500)
 	@$(ENV) python tests/soak/shared_build.py --rounds $$(( $(or $(ROUNDS),500) / 5 ))
