@@ -27,8 +27,8 @@ options:
     type: path
     required: true
   build:
-    description: V(auto) builds only if O(bundled) does not fit, V(always) does not look there, and V(never) fails if it
-      does not fit.
+    description: V(auto) builds only if O(bundled) does not fit, V(always) does not look there, and V(never) keeps
+      O(bundled) with a warning if it loads, and fails if it does not.
     type: str
     choices: [auto, always, never]
     default: auto
@@ -36,6 +36,11 @@ options:
     description: Whether the source's hash is known. Otherwise O(bundled) is kept, however old, with a warning.
     type: bool
     default: true
+  lacks:
+    description: Why a build is impossible, with a remedy, such as a node without CUDA. Then O(bundled) is kept with a
+      warning if it loads. Empty if a build is possible.
+    type: str
+    default: ""
   builder:
     description: Whether this node builds for the cluster, and so does not look at O(published).
     type: bool

@@ -17,6 +17,7 @@ LIBRARY = "libnccl-net.so"
 TIMEOUT = 60
 # The plugin has this log message, with its version, in its file.
 _VERSION = re.compile(rb"Initializing aws-ofi-nccl ([0-9][\w.+~-]*)")
+_WITHOUT = "aws_ofi_nccl_enabled: false, with which NCCL uses sockets"
 _LOAD = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], mode=os.RTLD_NOW)"
 
 
@@ -29,6 +30,7 @@ class Request(NamedTuple):
     build: str = "auto"
     builder: bool = False
     buildable: bool = True
+    lacks: str = ""
     libraries: tuple[str, ...] = ()
 
 
@@ -96,14 +98,68 @@ def _bundled(request: Request) -> tuple[str, str, str]:
     return os.path.dirname(library), version, f"{library} does not load: {why}" if why else ""
 
 
-def _make_do(request: Request, why: str) -> Outcome:
-    """Keep the EFA installer's plugin, however old, because none can be built. A node is not stopped for that."""
+def _kept(request: Request) -> tuple[str, str, str]:
+    """Return the directory and a name of the EFA installer's plugin, however old; or why there is none that loads."""
     library = library_in(request.bundled)
-    loads = bool(library) and not refusal(library, request.libraries)
-    directory, version = (os.path.dirname(library), version_of(library)) if loads else ("", "")
-    kept = f"aws-ofi-nccl {version or 'of an unknown version'} of the EFA installer" if loads else "no plugin for NCCL"
-    warning = f"{why}; {kept} is kept, because aws_ofi_nccl_sha256, without which no newer plugin is built, is not set"
-    return Outcome(False, why, "bundled" if loads else "", directory, version, kept, [warning])
+    fault = refusal(library, request.libraries) if library else f"there is no {LIBRARY} in {request.bundled}"
+    if fault:
+        return "", "", f"{library} does not load: {fault}" if library else fault
+    return os.path.dirname(library), version_of(library), ""
+
+
+def _called(version: str) -> str:
+    return f"aws-ofi-nccl {version or 'of an unknown version'} of the EFA installer"
+
+
+def _make_do(request: Request, why: str) -> Outcome:
+    """Keep the EFA installer's plugin, however old, where no other is wanted or can be built.
+
+    Without the source's hash a node goes on without any plugin, because that is as somebody has set it.
+    """
+    directory, version, fault = _kept(request)
+    never = request.build == "never"
+    setting = f"aws_ofi_nccl_build is {request.build}"
+    if request.build == "always" and request.builder:
+        instead = _WITHOUT if fault else "aws_ofi_nccl_build: auto"
+        raise Problem(f"{setting}, and none can be built. {request.lacks}, or {instead}")
+    if fault and (never or request.lacks):
+        reason = why if fault in why else f"{why}; {fault}"
+        reason = f"{setting}, and {reason}" if never else reason
+        if request.lacks:
+            raise Problem(f"{reason}, and none can be built. {request.lacks}, or {_WITHOUT}")
+        raise Problem(
+            f"{reason}; needed: EFA software whose plugin loads (role efa), aws_ofi_nccl_build: auto, or {_WITHOUT}"
+        )
+    cause = "aws_ofi_nccl_sha256, without which no newer plugin is built, is not set"
+    if request.lacks:
+        cause = f"none can be built. {request.lacks}"
+    elif never:
+        cause = f"{setting}: auto builds a newer one"
+    kept = "no plugin for NCCL" if fault else _called(version)
+    number = re.match(r"[0-9]+(\.[0-9]+)*", version)
+    accept = f", or aws_ofi_nccl_minimum: {number[0]}, which accepts it" if number else ""
+    return Outcome(
+        False,
+        why,
+        "" if fault else "bundled",
+        directory,
+        version,
+        kept,
+        [f"{why}; {kept} is kept, because {cause}{accept}"],
+    )
+
+
+def _wait(request: Request, why: str) -> Outcome:
+    """Use the EFA installer's plugin, or sockets, until the node that builds has published one."""
+    directory, version, fault = _kept(request)
+    until = "sockets" if fault else _called(version)
+    warning = (
+        f"{why}, and there is none in {request.published} yet: NCCL uses {until} on this node; "
+        "run the playbook on the node that builds, with aws_ofi_nccl_enabled and aws_ofi_nccl_build: always"
+    )
+    kept = "no plugin for NCCL" if fault else _called(version)
+    summary = f"{kept} for now: the node that builds has to provide a newer one"
+    return Outcome(True, why, "" if fault else "bundled", directory, version, summary, [warning], summary)
 
 
 def look(request: Request) -> Outcome:
@@ -114,24 +170,16 @@ def look(request: Request) -> Outcome:
     if request.build != "always":
         directory, version, why = _bundled(request)
         if not why:
-            summary = f"aws-ofi-nccl {version} of the EFA installer"
-            return Outcome(False, "", "bundled", directory, version, summary, [])
-    if request.build == "never":
-        raise Problem(
-            f"aws_ofi_nccl_build is never, and {why}; needed is an image whose EFA has one, or aws_ofi_nccl_build: auto"
-        )
+            return Outcome(False, "", "bundled", directory, version, _called(version), [])
     library = library_in(request.published)
-    if not request.buildable and not library:
+    buildable = request.buildable and not request.lacks
+    required = request.build == "always" and request.builder
+    if request.build == "never" or (not buildable and (required or not library)):
         return _make_do(request, why)
-    if request.builder:
+    if request.builder and buildable:
         return Outcome(True, why, "", "", "", "", [])
     if not library:
-        warning = (
-            f"{why}, and there is none in {request.published} yet: NCCL uses sockets on this node; "
-            "run the playbook on the node that builds, with aws_ofi_nccl_enabled and aws_ofi_nccl_build: always"
-        )
-        told = "no plugin for NCCL yet: the node that builds has to provide it"
-        return Outcome(True, why, "", "", "", told, [warning], told)
+        return _wait(request, why)
     fault = refusal(library, request.libraries)
     if fault:
         raise Problem(

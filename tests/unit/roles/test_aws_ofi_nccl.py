@@ -99,27 +99,37 @@ def test_what_a_compiler_needs(variables: Variables, family: str, missing: list[
     assert value("__aws_ofi_nccl_packages") == packages
 
 
+def test_a_wrong_directory_is_one_line(variables: Variables) -> None:
+    assert variables(facts())("__aws_ofi_nccl_problems") == []
+    (line,) = variables(facts(), aws_ofi_nccl_dir="a b")("__aws_ofi_nccl_problems")
+    assert line.startswith("aws_ofi_nccl_dir: found a b; needed: an absolute path")
+
+
+NO_CUDA = {"components": {"cuda": None, "efa": "1.50.0"}}
+
+
 @pytest.mark.parametrize(
-    ("node", "given", "says"),
+    ("node", "says", "remedies"),
     [
-        (facts(), {}, []),
+        (facts(), "", []),
         (
             {**facts(), "mounts": {"found": []}},
-            {},
-            ["common_shared_dir: found /fsx, which is on the disk of this node"],
+            "common_shared_dir: found /fsx, which is on the disk of this node itself (mounted file systems: none); "
+            "needed: a directory that all nodes share, such as /home/shared",
+            [{"common_shared_dir": "/home/shared"}],
         ),
-        (facts(), {"aws_ofi_nccl_dir": "a b"}, ["aws_ofi_nccl_dir: found a b; needed: an absolute path"]),
         (
-            {**facts(), "components": {"cuda": None, "efa": "1.50.0"}},
-            {},
-            ["aws_ofi_nccl_cuda_home: found no CUDA in /usr/local/cuda"],
+            {**facts(), **NO_CUDA},
+            "aws_ofi_nccl_cuda_home: found no CUDA in /usr/local/cuda; needed: where it is, or "
+            "common_builder: a node that has it",
+            [{"aws_ofi_nccl_cuda_home": "/opt/cuda"}, {"common_builder": "gpu-st-p5-1"}],
         ),
+        ({**facts("compute", EFA), **NO_CUDA}, "", []),  # it takes what is published, for which it needs no CUDA
     ],
 )
-def test_what_is_wrong_is_one_line(variables: Variables, node: Any, given: Any, says: list[str]) -> None:
-    lines = variables(node, **given)("__aws_ofi_nccl_problems")
-    assert len(lines) == len(says)
-    for line, beginning in zip(lines, says):
-        assert line.startswith(beginning)
-        assert "needed: " in line
-        assert "\n" not in line
+def test_what_a_build_lacks_is_one_line_whose_remedies_work(
+    variables: Variables, node: Any, says: str, remedies: list[dict[str, str]]
+) -> None:
+    assert variables(node)("__aws_ofi_nccl_lacks") == says
+    for remedy in remedies:
+        assert variables(node, **remedy)("__aws_ofi_nccl_lacks") == "", remedy

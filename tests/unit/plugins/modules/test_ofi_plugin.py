@@ -77,8 +77,11 @@ def test_one_that_will_not_do(
     assert why in done["why"]
     # A node that does not build takes what is published, or says that there is nothing.
     done = look()
-    assert (done["needed"], done["failed"], done["summary"][:9]) == (True, False, "no plugin")
+    loads = bool(version) and not needs
+    kept = f"aws-ofi-nccl {'of an unknown version' if version == '?' else version} of the EFA installer"
+    assert (done["needed"], done["failed"], done["origin"]) == (True, False, "bundled" if loads else "")
     assert done["waits_for"] == done["summary"]
+    assert done["summary"].startswith(f"{kept if loads else 'no plugin for NCCL'} for now: ")
     warning = capfd.readouterr().err
     assert why in warning
     assert "aws_ofi_nccl_build: always" in warning
@@ -88,10 +91,76 @@ def test_one_that_will_not_do(
     assert done["waits_for"] == ""
     assert done["directory"] == str(path.parent)
     assert capfd.readouterr().err == ""
-    done = look(build="never")
+
+
+# What role aws_ofi_nccl says of an image without CUDA.
+NO_CUDA = "aws_ofi_nccl_cuda_home: found no CUDA in /usr/local/cuda; needed: where it is, or common_builder: n1"
+
+
+@pytest.mark.parametrize("builder", [True, False])
+@pytest.mark.parametrize("build", ["auto", "never", "always"])
+@pytest.mark.parametrize("lacks", ["", NO_CUDA])
+def test_an_old_plugin_that_loads_is_kept_with_a_warning(
+    tmp_path: Path, look: Look, capfd: pytest.CaptureFixture[str], build: str, lacks: str, builder: bool
+) -> None:
+    """EFA installer 1.30 brought aws-ofi-nccl 1.7.4, which NCCL 2.28 still loads."""
+    path = library(tmp_path / "amazon", "1.7.4-aws")
+    done = look(builder=builder, build=build, lacks=lacks)
+    warning = capfd.readouterr().err
+    if build == "always" and lacks and builder:
+        said = f"aws_ofi_nccl_build is always, and none can be built. {lacks}, or aws_ofi_nccl_build: auto"
+        assert done["msg"] == said
+    elif build != "never" and not lacks:
+        assert done["needed"]  # it is built, or waited for
+        return
+    else:
+        assert (done["needed"], done["origin"], done["directory"]) == (False, "bundled", str(path.parent))
+        assert done["summary"] == "aws-ofi-nccl 1.7.4-aws of the EFA installer"
+        assert (lacks or "auto builds a newer one") in warning
+        assert "aws_ofi_nccl_minimum: 1.7.4" in warning
+    # The remedies that both name.
+    for remedy in remedies(build, lacks, builder, minimum="1.7.4"):
+        done = look(**{"builder": builder, "build": build, "lacks": lacks, **remedy})
+        assert not done["failed"], remedy
+        assert done["needed"] or done["origin"] == "bundled", remedy
+
+
+def remedies(build: str, lacks: str, builder: bool, minimum: str) -> list[dict[str, Any]]:
+    """Return what a message names, as this module's options."""
+    if build == "always" and builder:
+        return [{"build": "auto"}, {"lacks": ""}]
+    return [{"minimum": minimum}, {"lacks": ""} if lacks else {"build": "auto"}]
+
+
+@pytest.mark.parametrize("builder", [True, False])
+@pytest.mark.parametrize("build", ["auto", "never", "always"])
+@pytest.mark.parametrize("lacks", ["", NO_CUDA])
+@pytest.mark.parametrize("version", ["", "1.7.4-aws", "1.21.1"])
+def test_without_a_plugin_that_loads_one_line_names_what_helps(
+    tmp_path: Path, look: Look, build: str, lacks: str, builder: bool, version: str
+) -> None:
+    if version:
+        library(tmp_path / "amazon", version, needs="cudaRuntimeGetVersion")
+    done = look(builder=builder, build=build, lacks=lacks)
+    if build != "never" and not lacks:
+        assert done["needed"]  # it is built, or waited for
+        return
     assert done["failed"]
-    assert done["msg"].startswith("aws_ofi_nccl_build is never, and ")
-    assert why in done["msg"]
+    line = done["msg"]
+    assert "\n" not in line
+    # That works everywhere, as the module does not run then.
+    assert line.endswith(", or aws_ofi_nccl_enabled: false, with which NCCL uses sockets")
+    assert ("does not load: undefined symbol: cudaRuntimeGetVersion" in line) is bool(version) or build == "always"
+    assert ("aws_ofi_nccl_build: auto" in line) is (build == "never" and not lacks)
+    assert "aws_ofi_nccl_build: never" not in line
+    assert lacks in line
+    for remedy in [{"lacks": "", "build": "auto"}] if lacks else [{"build": "auto"}]:
+        done = look(**{"builder": builder, "build": build, "lacks": lacks, **remedy})
+        assert (done["failed"], done["needed"]) == (False, True)
+    shutil.rmtree(tmp_path / "amazon", ignore_errors=True)
+    library(tmp_path / "amazon", "1.21.1")  # newer EFA software
+    done = look(builder=builder, build=build, lacks=lacks)
+    assert done["failed"] is (build == "always" and builder)
 
 
 @pytest.mark.parametrize("builder", [True, False])
