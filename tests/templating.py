@@ -22,6 +22,7 @@ NODE: dict[str, Any] = {
     "cluster": "main",
     "efa": {"count": 0, "pci_count": 0},
     "exporter_ports": [],
+    "glibc": "2.39",
     "go_architecture": "amd64",
     "gpu_jobs_dir": None,
     "gpus": {"count": 0},

@@ -197,6 +197,13 @@ ansible_facts:
           description: V(amd64) or V(arm64), as release files of Go programs and Debian name it.
           type: str
           returned: always
+        glibc:
+          description: >-
+            Version of the C library of the running system, such as V(2.35). A program that was compiled with a newer
+            one may not start here.
+          type: str
+          returned: always
+          version_added: 0.2.0
         version:
           description: ParallelCluster's version, from C(/opt/parallelcluster/.bootstrapped).
           type: str
@@ -313,6 +320,7 @@ ansible_facts:
         os: {id: ubuntu, version: "24.04", codename: noble, family: debian, name: ubuntu2404}
         architecture: x86_64
         go_architecture: amd64
+        glibc: "2.39"
         version: 3.16.1
         slurm: {prefix: /opt/slurm, version: 25.11.8}
         gpus: {count: 1, devices: [{address: "0000:53:00.0", id: "10de:2330"}], driver: 595.71.05}

@@ -89,6 +89,18 @@ options:
         two clusters do not switch it in turn. Once that link is removed, it is whose run comes next.
     type: str
     default: ""
+  former_key:
+    description:
+      - What O(key) was before it had the system. A whole release of the same O(inputs) whose name ends with it is
+        adopted, by the link C(current-<key>), instead of being built again, if its files need no newer C library than
+        O(glibc). It stays as it is, as does the link C(current-<former_key>).
+      - O(release) has to end with O(key) then.
+    type: str
+    default: ""
+  glibc:
+    description: Version of the C library of the nodes with O(key), such as V(2.35). Without one nothing is adopted.
+    type: str
+    default: ""
   cluster:
     description: Cluster of this node, for the manifest.
     type: str
@@ -107,7 +119,7 @@ options:
     type: int
     default: 0
   keep:
-    description: How many releases with the same O(key) stay beside the wanted one, in the order in which they were
+    description: How many releases with the same O(key) or O(former_key) stay beside the wanted one, in the order in which they were
       published; 0 for all. Older ones are removed, but only while O(busy) prints nothing. What a link of other nodes
       names stays.
     type: int
@@ -243,6 +255,7 @@ def main() -> None:
             inputs={"type": "dict"},
             steps={"type": "list", "elements": "list"},
             key={"no_log": False},
+            former_key={"no_log": False},
         ),
         work,
     )

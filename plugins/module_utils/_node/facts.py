@@ -89,6 +89,7 @@ def empty_facts() -> dict[str, Any]:
         "os": {"id": None, "version": None, "codename": None, "family": None, "name": None},
         "architecture": None,
         "go_architecture": None,
+        "glibc": None,
         "version": None,
         "slurm": {"prefix": None, "version": None},
         "gpus": {"count": 0, "devices": [], "driver": None},
@@ -150,6 +151,7 @@ def read_node(
     facts.update(monitoring.identity(tree, facts["platform"] is not None))
     facts["architecture"] = hardware.architecture(tree)
     facts["go_architecture"] = hardware.GO_ARCHITECTURES.get(facts["architecture"] or "")
+    facts["glibc"] = hardware.glibc(tree)
     # Mounts come before anything that may lie on one: a dead one is known, and left alone, from here on.
     facts["mounts"] = storage.read_mounts(tree, inner(overrides, "mounts").get("wanted") or identity.mounts)
     facts["scratch"] = storage.scratch(tree, identity.scratch)

@@ -97,6 +97,12 @@ def hardware_problems(facts: dict[str, Any]) -> list[str]:
     return problems
 
 
+def glibc(tree: Tree) -> str | None:
+    """Return the version of the C library, such as 2.35; None in a tree that is not the running system."""
+    library = os.confstr("CS_GNU_LIBC_VERSION") if tree.live and "CS_GNU_LIBC_VERSION" in os.confstr_names else None
+    return library.partition(" ")[2] or None if library else None
+
+
 def architecture(tree: Tree) -> str | None:
     """Return x86_64 or aarch64: the running kernel's, or that of a program in the tree."""
     if tree.live:

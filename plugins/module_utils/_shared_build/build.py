@@ -38,6 +38,8 @@ class Request(NamedTuple):
     proof: tuple[str, ...] = ()
     current: bool = True
     key: str = ""
+    former_key: str = ""
+    glibc: str = ""
     cluster: str = ""
     jobs: int = 0
     wait: int = 3600
@@ -50,6 +52,11 @@ class Request(NamedTuple):
     def what(self) -> str:
         """Name the release in messages."""
         return f"{self.name} {self.release}"
+
+    @property
+    def former(self) -> str:
+        """Name the release as it was called before its key changed; nothing where it never did."""
+        return self.release[: -len(self.key)] + self.former_key if self.former_key else ""
 
 
 class Outcome(NamedTuple):
@@ -94,6 +101,13 @@ def _validate(request: Request) -> None:
         wrong = f"release is {request.release!r}; needed is a name such as 2.32.3-cuda13-x86_64"
     elif not re.fullmatch(r"[\w.+~-]*", request.key, re.ASCII):
         wrong = f"key is {request.key!r}; needed is a word such as cuda13-x86_64, or none"
+    elif not re.fullmatch(r"[\w.+~-]*", request.former_key, re.ASCII):
+        wrong = f"former_key is {request.former_key!r}; needed is a word such as cuda13-x86_64, or none"
+    elif request.former_key and not (request.key and request.release.endswith(f"-{request.key}")):
+        wrong = (
+            f"release is {request.release!r} and key is {request.key!r}; with former_key, needed is a release that "
+            "ends with the key"
+        )
     elif not request.steps or not all(request.steps):
         wrong = "steps has none, or an empty one; needed is a list of commands, each with its arguments"
     elif relative:
@@ -111,8 +125,9 @@ def _validate(request: Request) -> None:
 
 def _plan(request: Request, warnings: list[str]) -> Plan:
     survey = releases.survey(request.root, request.release, request.inputs, request.what)
+    survey = survey if survey.whole else _adopted(request) or survey
     current = roots.pointed_at(request.root)
-    owner = _owner(request, current)
+    owner = "" if current == survey.name else _owner(request, current)
     links = _links(request, owner)
     named = {link: current if link == roots.CURRENT else roots.pointed_at(request.root, link) for link in links}
     switch = {link: before for link, before in named.items() if before != survey.name}
@@ -121,6 +136,19 @@ def _plan(request: Request, warnings: list[str]) -> Plan:
     ripe = request.builder and (survey.whole or request.source is not None)
     older = _older(request, survey.name, links, warnings) if ripe else []
     return Plan(survey, current, owner, switch, older)
+
+
+def _adopted(request: Request) -> releases.Survey | None:
+    """Return the whole release under the former key, if it starts on nodes with this one's C library."""
+    if not request.former:
+        return None
+    found = releases.survey(request.root, request.former, request.inputs, request.what)
+    if not found.whole:
+        return None
+    if roots.pointed_at(request.root, f"{roots.CURRENT}-{request.key}") == found.name:
+        return found  # it was adopted before
+    fits = request.builder and releases.starts_with(os.path.join(request.root, found.name), request.glibc)
+    return found if fits else None
 
 
 def _owner(request: Request, current: str) -> str:
@@ -145,7 +173,8 @@ def _older(request: Request, name: str, links: list[str], warnings: list[str]) -
     # What other links name, other nodes use, or other clusters.
     others = [link for link in roots.links_in(request.root) if link not in links]
     stays = {name, *(os.path.basename(roots.pointed_at(request.root, link)) for link in others)}
-    older = [other for _serial, other in releases.all_in(request.root, request.key) if other not in stays]
+    keys = {request.key, request.former_key or request.key}
+    older = [other for _serial, other in releases.all_in(request.root, keys) if other not in stays]
     older = older[request.keep :]
     why = _in_use(request) if older else ""
     if not why:

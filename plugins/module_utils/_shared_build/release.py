@@ -8,9 +8,11 @@ Releases have a serial number that the holder of the lock gives them, so their o
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import re
 import stat
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import document
@@ -19,6 +21,8 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem im
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
+# The name of a version of the C library, as the linker notes for a symbol of that version.
+_GLIBC = re.compile(rb"GLIBC_([0-9]{1,4}(?:\.[0-9]{1,4}){1,3})")
 
 
 class Survey(NamedTuple):
@@ -155,13 +159,32 @@ def _difference(one: dict[str, Any], other: dict[str, Any]) -> str:
     return ", ".join(f"{key} {one.get(key, 'unset')}, now {other.get(key, 'unset')}" for key in keys)
 
 
-def all_in(root: str, key: str | None = None) -> list[tuple[int, str]]:
-    """Return the serial number and the name of each release, or of each with a key, the newest first."""
+def starts_with(folder: str, glibc: str) -> bool:
+    """Say whether a whole release needs no newer C library than this version, by the symbol versions in its files."""
+
+    def numbers(version: str) -> list[int]:
+        return [int(number) for number in version.split(".")]
+
+    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,4})+", glibc, re.ASCII):
+        return False
+    for name, told in manifest_of(folder)["files"].items():
+        if told.get("size"):
+            with open(os.path.join(folder, name), "rb") as stream:
+                if stream.read(4) == b"\x7fELF":
+                    with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                        needed = {match[1].decode() for match in _GLIBC.finditer(content)}
+                    if any(numbers(version) > numbers(glibc) for version in needed):
+                        return False
+    return True
+
+
+def all_in(root: str, keys: Collection[str] | None = None) -> list[tuple[int, str]]:
+    """Return the serial number and the name of each release, or of each with one of the keys, the newest first."""
     found = []
     for name in _names(root):
         folder = os.path.join(root, name)
         manifest = manifest_of(folder) if not name.startswith(".") and not os.path.islink(folder) else {}
-        if manifest and key in (None, manifest.get("key", "")):
+        if manifest and (keys is None or manifest.get("key", "") in keys):
             serial = manifest.get("serial")
             found.append((serial if isinstance(serial, int) else 0, name))
     return sorted(found, reverse=True)

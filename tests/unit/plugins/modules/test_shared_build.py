@@ -366,6 +366,101 @@ def test_what_other_nodes_use_is_not_pruned(lab: Lab) -> None:
     assert {"1-cuda12", "2-cuda12", "3-cuda12", "4-cuda12", "2-cuda13", "3-cuda13"} <= set(lab.names())
 
 
+# Releases from before the key had the C library's version
+
+
+# What the linker leaves in a program that was compiled on Ubuntu 22.04, and in one on Ubuntu 24.04 (readelf --string-dump
+# .dynstr).
+JAMMY = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\0libc.so.6\0__libc_start_main\0GLIBC_2.34\0GLIBC_2.2.5\0"
+NOBLE = JAMMY + b"__isoc23_strtol\0GLIBC_2.38\0"
+
+
+def after(cluster: str, version: str = "2.32", glibc: str = "2.35", **more: Any) -> dict[str, Any]:
+    """Return what a cluster asks for since the key has the system."""
+    key = f"cuda13-glibc{glibc}"
+    given = of(cluster, "cuda13", version, **more)
+    return {**given, "release": f"{version}-{key}", "key": key, "former_key": "cuda13", "glibc": glibc}
+
+
+@pytest.fixture
+def before(lab: Lab) -> dict[str, Any]:
+    """A release under the old key, compiled on Ubuntu 22.04."""
+    (lab.source / "libnccl.so.2").write_bytes(JAMMY)
+    assert not lab.build(**of("one", "cuda13"))["failed"]
+    return links(lab)
+
+
+@pytest.mark.parametrize("glibc", ["2.34", "2.35", "2.39"])
+def test_an_old_release_that_starts_here_is_adopted(lab: Lab, before: dict[str, Any], glibc: str) -> None:
+    wanted = after("one", glibc=glibc)
+    # A node that does not build takes it once the builder has.
+    other = {**wanted, "builder": False, "wait": 0}
+    assert not lab.look(**other)["published"]
+    foretold = lab.look(check=True, **wanted)
+    assert (foretold["due"], foretold["changed"]) == (False, True)
+    manifest = lab.manifest("2.32-cuda13")
+    done = lab.look(**wanted)
+    assert (done["due"], done["changed"], done["published"]) == (False, True, True)
+    assert foretold["diff"] == done["diff"]
+    assert done["path"] == str(lab.root / "2.32-cuda13")
+    assert links(lab) == {**before, f"current-cuda13-glibc{glibc}": "2.32-cuda13"}
+    assert lab.manifest("2.32-cuda13") == manifest
+    assert lab.names() == sorted(["2.32-cuda13", *links(lab)])  # nothing was built
+    assert not lab.look(**wanted)["changed"]
+    assert lab.look(**other)["published"]
+
+
+def test_an_old_release_that_does_not_start_here_stays_for_others(lab: Lab, before: dict[str, Any]) -> None:
+    """Rocky 8 has glibc 2.28."""
+    wanted = after("two", glibc="2.28")
+    assert lab.look(**wanted)["due"]
+    done = lab.build(**wanted)
+    assert done["path"] == str(lab.root / "2.32-cuda13-glibc2.28")
+    assert links(lab) == {**before, "current-cuda13-glibc2.28": "2.32-cuda13-glibc2.28"}
+    assert before == {"current": "2.32-cuda13", "current-cuda13": "2.32-cuda13"}
+    # The cluster that had made the old one adopts it, and keeps current.
+    assert not lab.look(**after("one"))["due"]
+    assert links(lab)["current-cuda13-glibc2.35"] == links(lab)["current"] == "2.32-cuda13"
+    for again in (wanted, after("one")):
+        assert not lab.look(**again)["changed"]
+
+
+@pytest.mark.parametrize(
+    ("content", "glibc", "adopted"),
+    [(NOBLE, "2.35", False), (NOBLE, "2.38", True), (JAMMY, "2.4", False), (JAMMY, "", False), (b"text", "2.28", True)],
+)
+def test_whether_an_old_release_starts_here(lab: Lab, content: bytes, glibc: str, adopted: bool) -> None:
+    (lab.source / "libnccl.so.2").write_bytes(content)
+    assert not lab.build(**of("one", "cuda13"))["failed"]
+    assert lab.look(**after("one", glibc=glibc))["due"] is not adopted
+
+
+def test_an_old_release_of_other_inputs_or_damaged_is_not_adopted(lab: Lab, before: dict[str, Any]) -> None:
+    assert lab.look(**after("one", inputs={"version": "2.32", "key": "other"}))["due"]
+    (lab.root / "2.32-cuda13/lib/libnccl.so.2").write_bytes(b"")
+    assert lab.look(**after("one"))["due"]
+
+
+def test_a_newer_release_after_an_adopted_one(lab: Lab, before: dict[str, Any]) -> None:
+    assert lab.look(**after("one"))["changed"]
+    assert not lab.build(**after("one", "2.33"))["failed"]
+    new = "2.33-cuda13-glibc2.35"
+    # Nodes that follow the old link keep what they have.
+    assert links(lab) == {"current": new, "current-cuda13": "2.32-cuda13", "current-cuda13-glibc2.35": new}
+    # It goes as older ones do, once no link names it.
+    assert not lab.look(**after("one", "2.33", keep=1, busy=["true"]))["changed"]
+    assert not lab.build(**after("one", "2.34"))["failed"]
+    (lab.root / "current-cuda13").unlink()
+    assert lab.look(**after("one", "2.34", keep=1, busy=["true"]))["pruned"] == ["2.32-cuda13"]
+
+
+def test_clusters_of_one_system_adopt_the_same_release(lab: Lab, before: dict[str, Any]) -> None:
+    for cluster in ("two", "one"):
+        done = lab.look(**after(cluster))
+        assert done["summary"] == "NCCL 2.32-cuda13, built by head"
+    assert links(lab) == {**before, "current-cuda13-glibc2.35": "2.32-cuda13"}
+
+
 # The lock
 
 
@@ -836,6 +931,7 @@ def test_a_log_that_can_not_be_shared_is_on_the_node(lab: Lab) -> None:
         ({"release": "../x"}, "NCCL: release is '../x'; needed is a name such as"),
         ({"release": "current"}, "NCCL: release is 'current'"),
         ({"release": "current-cuda13"}, "NCCL: release is 'current-cuda13'"),
+        ({"key": "a", "former_key": "b"}, "NCCL: release is '2.32-x86_64' and key is 'a'; with former_key, needed is"),
         ({"key": "a/b"}, "NCCL: key is 'a/b'; needed is a word such as cuda13-x86_64, or none"),
         ({"root": "fsx"}, "NCCL: root is 'fsx'; needed is the absolute path"),
         ({"steps": []}, "NCCL: steps has none"),
