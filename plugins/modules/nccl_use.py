@@ -26,7 +26,8 @@ options:
     type: str
     default: ""
   plugins:
-    description: Directories of NCCL's plugins. Those that exist and are newer than the plugin in O(installed) are used.
+    description: Directories where NCCL's plugin may be. The first that exists and has a newer plugin than O(installed)
+      is used.
     type: list
     elements: path
     default: []

@@ -26,6 +26,11 @@ options:
     description: Directory of the cluster's plugin, with C(lib/libnccl-net.so) in it.
     type: path
     required: true
+  former:
+    description: Where O(published) was before it had the system in its name. A plugin there is used until O(published)
+      has one, if it loads.
+    type: path
+    default: ""
   build:
     description: V(auto) builds only if O(bundled) does not fit, V(always) does not look there, and V(never) keeps
       O(bundled) with a warning if it loads, and fails if it does not.
@@ -88,7 +93,7 @@ def main() -> None:
     serve(
         arguments(
             Request,
-            paths=("bundled", "published", "libraries"),
+            paths=("bundled", "published", "former", "libraries"),
             build={"choices": ["auto", "always", "never"]},
         ),
         by(Request, look),

@@ -87,18 +87,9 @@ options:
         C(current-<key>) names it as well.
       - C(current) stays what it is while it names a release that another O(cluster) has made for another key, so that
         two clusters do not switch it in turn. Once that link is removed, it is whose run comes next.
-    type: str
-    default: ""
-  former_key:
-    description:
-      - What O(key) was before it had the system. A whole release of the same O(inputs) whose name ends with it is
-        adopted, by the link C(current-<key>), instead of being built again, if its files need no newer C library than
-        O(glibc). It stays as it is, as does the link C(current-<former_key>).
-      - O(release) has to end with O(key) then.
-    type: str
-    default: ""
-  glibc:
-    description: Version of the C library of the nodes with O(key), such as V(2.35). Without one nothing is adopted.
+      - If the key ends with the version of the nodes' C library, as V(cuda13-x86_64-glibc2.35) does, a whole release of
+        the same O(inputs) under the key without that ending is adopted by the link instead of built again, provided
+        that its files need no newer C library. It stays as it is, and so does its own link.
     type: str
     default: ""
   cluster:
@@ -119,7 +110,7 @@ options:
     type: int
     default: 0
   keep:
-    description: How many releases with the same O(key) or O(former_key) stay beside the wanted one, in the order in which they were
+    description: How many releases with the same O(key) stay beside the wanted one, in the order in which they were
       published; 0 for all. Older ones are removed, but only while O(busy) prints nothing. What a link of other nodes
       names stays.
     type: int
@@ -255,7 +246,6 @@ def main() -> None:
             inputs={"type": "dict"},
             steps={"type": "list", "elements": "list"},
             key={"no_log": False},
-            former_key={"no_log": False},
         ),
         work,
     )

@@ -50,6 +50,11 @@ def said(done: Run) -> str:
     return " ".join((done.stdout + done.stderr).split())
 
 
+def system(host: Host) -> str:
+    """What the links of compiled releases name of a node's system, such as glibc2.36."""
+    return host.check_output("getconf GNU_LIBC_VERSION").replace(" ", "")
+
+
 def failure(done: Run, node: str, component: str) -> str:
     """The line that says why a component failed on a node; empty where there is none."""
     return next((line for line in done.stdout.splitlines() if line.startswith(f"failed on {node}: {component}: ")), "")

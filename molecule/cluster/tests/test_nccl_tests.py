@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from testinfra.host import Host
 
-from .helpers import On, Play, as_user, ended, image_of_busybox, ok, said, variables
+from .helpers import On, Play, as_user, ended, image_of_busybox, ok, said, system, variables
 
 TESTS = "/fsx/nccl-tests"
 PERF = f"{TESTS}/current/bin/all_reduce_perf"
@@ -44,7 +44,7 @@ def results(on: On) -> Iterator[None]:
 def test_the_tests_are_published_once(on: On, name: str) -> None:
     host = on(name)
     pins = json.loads(host.check_output("curl -sf http://mirror/pins.json"))["nccl_tests"]
-    release = f"{pins['version']}-cuda13-{host.check_output('uname -m')}"
+    release = f"{pins['version']}-cuda13-{host.check_output('uname -m')}-{system(host)}"
     assert host.check_output(f"readlink {TESTS}/current") == release
     manifest = json.loads(host.file(f"{TESTS}/current/manifest.json").content_string)
     assert (manifest["builder"], manifest["inputs"]["sha256"]) == (host.check_output("hostname"), pins["sha256"])
@@ -168,7 +168,8 @@ def test_a_plugin_of_the_clusters_own(on: On, play: Play) -> None:
     where = ("--tags", "aws_ofi_nccl,nccl", "--limit", f"head,{GPU}")
     try:
         done = ok(play(*where, *variables(**own)))
-        assert head.check_output(f"readlink {PLUGIN}/current") == f"{newer['version']}-{head.check_output('uname -m')}"
+        release = f"{newer['version']}-{head.check_output('uname -m')}-{system(head)}"
+        assert head.check_output(f"readlink {PLUGIN}/current") == release
         told = as_user(on("login"), "alice", line).stdout
         assert f"NET/OFI Initializing aws-ofi-nccl {newer['version']}" in told
         assert EFA.search(told)

@@ -98,7 +98,7 @@ def settings(text: str, environment: Mapping[str, str]) -> tuple[str, list[str]]
 
 
 def directories(request: Request) -> list[str]:
-    """Return where the linker has to look: NCCL's own directory, and those plugins' that are there.
+    """Return where the linker has to look: NCCL's own directory, and the first of the plugins' that is there.
 
     A plugin that is not newer than the one that is installed stays behind: the cluster's may be left from older nodes.
     """
@@ -109,7 +109,7 @@ def directories(request: Request) -> list[str]:
         plugins = [
             p for p in plugins if ofi_plugin.older(least, ofi_plugin.version_of(os.path.join(p, ofi_plugin.LIBRARY)))
         ]
-    return [os.path.join(request.home, "lib"), *plugins]
+    return [os.path.join(request.home, "lib"), *plugins[:1]]
 
 
 def _libraries(folders: list[str]) -> dict[str, str]:
@@ -166,13 +166,14 @@ def _loaded_version() -> str:
 def _missing_links(links: Mapping[str, str]) -> dict[str, str]:
     """Return the links that are to be made. What an image or a person has put at a path stays.
 
-    A link that leads to the same for another CUDA is an earlier one of ours.
+    A link that leads to the same for another CUDA is an earlier one of ours. It stays until its new target is there.
     """
     due = {}
     for path, target in links.items():
         there = os.readlink(path) if os.path.islink(path) else ""
         free = not os.path.lexists(path) or _KIND.sub("", there) == _KIND.sub("", target)
-        if there != target and free and not _is_file(os.path.dirname(path)):
+        lost = os.path.exists(path) and not os.path.exists(target)
+        if there != target and free and not lost and not _is_file(os.path.dirname(path)):
             due[path] = target
     return due
 

@@ -26,6 +26,7 @@ class Request(NamedTuple):
 
     minimum: str
     published: str
+    former: str = ""
     bundled: str = "/opt/amazon/ofi-nccl"
     build: str = "auto"
     builder: bool = False
@@ -162,6 +163,13 @@ def _wait(request: Request, why: str) -> Outcome:
     return Outcome(True, why, "" if fault else "bundled", directory, version, summary, [warning], summary)
 
 
+def _published(request: Request) -> str:
+    """Return the path of the cluster's plugin; until that is there, the one that is called as it used to be."""
+    library = library_in(request.published)
+    former = "" if library or not request.former else library_in(request.former)
+    return library or ("" if former and refusal(former, request.libraries) else former)
+
+
 def look(request: Request) -> Outcome:
     """Find the plugin of this node, or say that the cluster needs one of its own."""
     if not re.match(r"\d", request.minimum):
@@ -171,7 +179,7 @@ def look(request: Request) -> Outcome:
         directory, version, why = _bundled(request)
         if not why:
             return Outcome(False, "", "bundled", directory, version, _called(version), [])
-    library = library_in(request.published)
+    library = _published(request)
     buildable = request.buildable and not request.lacks
     required = request.build == "always" and request.builder
     if request.build == "never" or (not buildable and (required or not library)):

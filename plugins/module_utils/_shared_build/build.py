@@ -18,6 +18,8 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._shared_build im
 
 LOGS = "logs"
 _RESERVED = re.compile(rf"{LOGS}|{roots.CURRENT}(-.*)?")
+# How the key of what was compiled ends.
+_SYSTEM = re.compile(r"-glibc([^-]+)$")
 BUSY_TIMEOUT = 60
 _LOOK = "; look at it, as it is removed when the next release is published"
 
@@ -38,8 +40,6 @@ class Request(NamedTuple):
     proof: tuple[str, ...] = ()
     current: bool = True
     key: str = ""
-    former_key: str = ""
-    glibc: str = ""
     cluster: str = ""
     jobs: int = 0
     wait: int = 3600
@@ -54,9 +54,15 @@ class Request(NamedTuple):
         return f"{self.name} {self.release}"
 
     @property
+    def former_key(self) -> str:
+        """Return the key as it was before it named the C library; the key itself where it names none."""
+        return _SYSTEM.sub("", self.key)
+
+    @property
     def former(self) -> str:
-        """Name the release as it was called before its key changed; nothing where it never did."""
-        return self.release[: -len(self.key)] + self.former_key if self.former_key else ""
+        """Name the release as it was called with that key; nothing where it has no other name."""
+        named = self.key != self.former_key and self.release.endswith(f"-{self.key}")
+        return self.release[: -len(self.key)] + self.former_key if named else ""
 
 
 class Outcome(NamedTuple):
@@ -101,13 +107,6 @@ def _validate(request: Request) -> None:
         wrong = f"release is {request.release!r}; needed is a name such as 2.32.3-cuda13-x86_64"
     elif not re.fullmatch(r"[\w.+~-]*", request.key, re.ASCII):
         wrong = f"key is {request.key!r}; needed is a word such as cuda13-x86_64, or none"
-    elif not re.fullmatch(r"[\w.+~-]*", request.former_key, re.ASCII):
-        wrong = f"former_key is {request.former_key!r}; needed is a word such as cuda13-x86_64, or none"
-    elif request.former_key and not (request.key and request.release.endswith(f"-{request.key}")):
-        wrong = (
-            f"release is {request.release!r} and key is {request.key!r}; with former_key, needed is a release that "
-            "ends with the key"
-        )
     elif not request.steps or not all(request.steps):
         wrong = "steps has none, or an empty one; needed is a list of commands, each with its arguments"
     elif relative:
@@ -147,7 +146,8 @@ def _adopted(request: Request) -> releases.Survey | None:
         return None
     if roots.pointed_at(request.root, f"{roots.CURRENT}-{request.key}") == found.name:
         return found  # it was adopted before
-    fits = request.builder and releases.starts_with(os.path.join(request.root, found.name), request.glibc)
+    named = _SYSTEM.search(request.key)
+    fits = named and request.builder and releases.starts_with(os.path.join(request.root, found.name), named[1])
     return found if fits else None
 
 
@@ -173,7 +173,7 @@ def _older(request: Request, name: str, links: list[str], warnings: list[str]) -
     # What other links name, other nodes use, or other clusters.
     others = [link for link in roots.links_in(request.root) if link not in links]
     stays = {name, *(os.path.basename(roots.pointed_at(request.root, link)) for link in others)}
-    keys = {request.key, request.former_key or request.key}
+    keys = (request.key, request.former_key)
     older = [other for _serial, other in releases.all_in(request.root, keys) if other not in stays]
     older = older[request.keep :]
     why = _in_use(request) if older else ""

@@ -158,7 +158,7 @@ def test_each_head_is_given_what_is_of_its_own_cluster(several: tuple[int, str, 
     assert [first["versions"][name]["efa_version"] for name in ("", "gpu-st-p5-1")] == ["1.50.0", "1.51.0"]
     assert (second["instance_types"], set(second["versions"])) == ({}, {""})
     for given, key in ((first, "cuda12-x86_64"), (second, "cuda13-x86_64")):
-        assert given["nccl"]["tests_dir"] == f"/fsx/nccl-tests/current-{key}/bin"
+        assert given["nccl"]["tests_dir"] == f"/fsx/nccl-tests/current-{key}-glibc2.39/bin"
 
 
 def test_the_page_is_made_here_of_what_the_head_node_has_found(tmp_path: Path, ansible: Callable[..., Any]) -> None:
@@ -204,10 +204,11 @@ def test_where_things_are_is_the_roles_word_or_the_users(verify: Playbook) -> No
     assert given["h1"]["instance_types"] == {"ip-10-1-4-190": "trn1.32xlarge", "g": "p5.48xlarge"}
     assert given["h1"].items() >= {"images_dir": "/fsx/containers", "results_dir": "/fsx/nccl-tests/results"}.items()
     assert {"node_exporter", "nvidia-dcgm-exporter"} <= {one["unit"] for one in given["h1"]["exporters"]}
-    usual = {"tests_dir": "/fsx/nccl-tests/current-cuda12-x86_64/bin", "environment": "/fsx/nccl/setup-nccl-env.sh"}
+    tests = "/fsx/nccl-tests/current-cuda12-x86_64-glibc2.39/bin"
+    usual = {"tests_dir": tests, "environment": "/fsx/nccl/setup-nccl-env.sh"}
     assert given["h1"]["nccl"].items() >= {**usual, "mpi": "pmix"}.items(), said
     assert (given["h2"]["images_dir"], given["h2"]["results_dir"]) == ("/home/c", "/home/t/results")
-    theirs = {"tests_dir": "/home/t/current-cuda13-x86_64/bin", "environment": "/home/n/setup-nccl-env.sh"}
+    theirs = {"tests_dir": "/home/t/current-cuda13-x86_64-glibc2.39/bin", "environment": "/home/n/setup-nccl-env.sh"}
     assert given["h2"]["nccl"].items() >= {**theirs, "mpi": "pmi2"}.items(), said
     # How long a diagnostic may take goes by its level.
     assert [given[name]["health"]["minutes"] for name in ("h1", "h2")] == [15, 60]

@@ -71,7 +71,7 @@ def test_how_it_is_built(variables: Variables) -> None:
     configure, make, install, copy = value("__aws_ofi_nccl_steps")
     assert configure == [
         "{source}/configure",
-        "--prefix=/fsx/aws-ofi-nccl/current-x86_64",
+        "--prefix=/fsx/aws-ofi-nccl/current-x86_64-glibc2.39",
         "--with-libfabric=/usr",
         "--with-cuda=/usr/local/cuda",
         "--enable-platform-aws",
@@ -80,9 +80,9 @@ def test_how_it_is_built(variables: Variables) -> None:
     assert make == ["make", "--jobs={jobs}"]
     # What is installed below another root is where the copy looks for it.
     assert install[-1] == "DESTDIR={scratch}/installed"
-    assert copy[-2:] == ["{scratch}/installed/fsx/aws-ofi-nccl/current-x86_64/.", "{stage}/"]
+    assert copy[-2:] == ["{scratch}/installed/fsx/aws-ofi-nccl/current-x86_64-glibc2.39/.", "{stage}/"]
     assert value("__aws_ofi_nccl_environment")["LD_RUN_PATH"] == "/usr/lib:/usr/lib64"
-    assert value("__aws_ofi_nccl_release") == "1.21.1-x86_64"
+    assert value("__aws_ofi_nccl_release") == "1.21.1-x86_64-glibc2.39"
 
 
 @pytest.mark.parametrize(

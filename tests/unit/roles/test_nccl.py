@@ -100,7 +100,8 @@ def test_nodes_that_wait_look_at_moments_of_their_own(
         ("13.3.1", {}, "2.32.3-cuda13-x86_64", "nccl_cu13"),
         (None, {}, "2.32.3-cuda13-x86_64", "nccl_cu13"),
         ("unknown", {}, "2.32.3-cuda13-x86_64", "nccl_cu13"),
-        ("13.0", {"nccl_method": "source"}, "2.30.7-1-cuda13-x86_64", "nccl_source"),
+        # What is compiled does not start where the C library is older.
+        ("13.0", {"nccl_method": "source"}, "2.30.7-1-cuda13-x86_64-glibc2.39", "nccl_source"),
         ("13.0", {"nccl_cuda": 12, "nccl_version": "2.29.2"}, "2.29.2-cuda12-x86_64", "nccl_cu12"),
     ],
 )
@@ -112,6 +113,9 @@ def test_the_release_and_its_download(
     assert value("__nccl_downloads") == [file]
     assert value("__nccl_problems") == []
     assert release.startswith(str(value("__nccl_inputs")["version"]))
+    assert value("__nccl_home") == f"/fsx/nccl/current-{release[release.index('cuda') :]}"
+    # The links of nccl-tests, which are compiled in any case.
+    assert value("__nccl_links")["/opt/nccl-tests/build"].endswith("-x86_64-glibc2.39/bin")
 
 
 def test_where_the_downloads_are(variables: Variables) -> None:

@@ -27,6 +27,8 @@ Variables = Callable[..., Callable[[str], Any]]
 Done = subprocess.CompletedProcess[str]
 PHASES = ("phase1-baseline", "phase2-multinode", "phase3-workload", "phase4-optimization")
 JOBS = [f"{phase}{end}.sbatch" for phase in PHASES for end in ("", "-container")]
+# What getconf GNU_LIBC_VERSION tells of this machine.
+SYSTEM = str(os.confstr("CS_GNU_LIBC_VERSION")).replace(" ", "")
 SHA256 = "0123456789abcdef" * 4
 # What would switch off what NCCL and AWS' plugin know better (or is an old name of it).
 HARMFUL = ("NCCL_PROTO", "NCCL_ALGO", "NCCL_MIN_NRINGS", "RDMAV_FORK_SAFE", "NCCL_BUFFSIZE")
@@ -93,7 +95,7 @@ def test_which_nodes_have_to_do_with_it(variables: Variables, kind: str, given: 
 )
 def test_for_which_cuda_it_is_built(variables: Variables, cuda: str, major: str, architectures: list[int]) -> None:
     value = variables(cuda=cuda)
-    assert value("__nccl_tests_release") == f"2.19.6-cuda{major}-x86_64"
+    assert value("__nccl_tests_release") == f"2.19.6-cuda{major}-x86_64-glibc2.39"
     assert value("nccl_tests_cuda_architectures") == architectures
     last = architectures[-1]
     flags = [f"-gencode=arch=compute_{one},code=sm_{one}" for one in architectures]
@@ -108,6 +110,8 @@ def test_how_it_is_built(variables: Variables) -> None:
     assert "BUILDDIR={scratch}/build" in make
     assert value("__nccl_tests_inputs")["mpi"] == "/opt/amazon/openmpi"
     assert value("__nccl_tests_environment")["LD_RUN_PATH"].split(":")[0] == "/fsx/nccl/current-cuda13-x86_64/lib"
+    compiled = variables(nccl_method="source")
+    assert compiled("nccl_tests_nccl_home") == "/fsx/nccl/current-cuda13-x86_64-glibc2.39"
     without = variables(__nccl_tests_mpi_there={"stat": {"exists": False}})
     assert "MPI=0" in without("__nccl_tests_steps")[0]
     assert without("__nccl_tests_inputs")["mpi"] == ""
@@ -222,7 +226,7 @@ LDD = r"""printf '\t%s\n' 'linux-vdso.so.1 (0x00007ffc0)' 'libmpi.so.40 => /opt/
 @pytest.fixture
 def cluster(tmp_path: Path) -> Cluster:
     made = Cluster(tmp_path)
-    made.publish("nccl-tests", "2.19.6-cuda13-x86_64", "bin/all_reduce_perf")
+    made.publish("nccl-tests", f"2.19.6-cuda13-x86_64-{SYSTEM}", "bin/all_reduce_perf")
     made.publish("nccl", "2.32.3-cuda13-x86_64", "lib/libnccl.so.2")
     return made
 
@@ -272,7 +276,7 @@ def test_every_job_ends_well(cluster: Cluster, name: str) -> None:
     assert all("--ntasks-per-node=8 --mpi=pmix" in call and "--cpus-per-task=24" in call for call in cluster.calls())
     # Slurm does not know which GPU is near which core, so it binds nothing.
     assert all("--cpu-bind=none" in call for call in cluster.calls())
-    program = f"{cluster.shared}/nccl-tests/current-cuda13-x86_64/bin/"
+    program = f"{cluster.shared}/nccl-tests/current-cuda13-x86_64-{SYSTEM}/bin/"
     if "container" in name:
         image = f"--container-image={cluster.shared}/containers/nvcr.io_nvidia_pytorch-26.09-py3.sqsh"
         mounts = f"{cluster.shared}/nccl-tests:{cluster.shared}/nccl-tests,/opt/amazon/openmpi:/opt/amazon/openmpi"
@@ -432,7 +436,7 @@ def test_steps_have_the_gpus_of_the_job(cluster: Cluster) -> None:
 
 def test_few_cores_and_no_mpi(tmp_path: Path) -> None:
     alone = Cluster(tmp_path, mpi=False)
-    alone.publish("nccl-tests", "2.19.6-cuda13-x86_64", "bin/all_reduce_perf")
+    alone.publish("nccl-tests", f"2.19.6-cuda13-x86_64-{SYSTEM}", "bin/all_reduce_perf")
     done = alone.job("phase1-baseline.sbatch", nodes=1, SLURM_JOB_CPUS_PER_NODE="192,2")
     assert done.returncode == 0, done.stderr
     assert all("--ntasks-per-node=1 " in call and " -g 8 " in call for call in alone.calls())
@@ -497,8 +501,9 @@ def test_more_gpus_than_cores(cluster: Cluster) -> None:
         ("--help", 2, "usage: install-nccl-shared.sh [NCCL_VERSION"),
     ],
 )
-def test_install_nccl_shared_without_ansible(cluster: Cluster, words: str, code: int, says: str) -> None:
-    cluster.publish("aws-ofi-nccl", "1.21.1-x86_64", "lib/libnccl-net.so")
+@pytest.mark.parametrize("ofi", ["1.21.1-x86_64", f"1.21.1-x86_64-{SYSTEM}"])
+def test_install_nccl_shared_without_ansible(cluster: Cluster, words: str, code: int, says: str, ofi: str) -> None:
+    cluster.publish("aws-ofi-nccl", ofi, "lib/libnccl-net.so")
     where = {"nccl": cluster.scripts, "shared": cluster.shared, "sha": SHA256}
     done = cluster.run("install-nccl-shared.sh", *words.format(**where).split())
     assert done.returncode == code
@@ -609,22 +614,37 @@ def test_nobody_is_told_to_be_root_in_what_is_shared(cluster: Cluster, repo: Pat
 
 def test_each_node_has_what_is_for_its_cuda(cluster: Cluster) -> None:
     """Two clusters share the files, and nothing else."""
-    cluster.publish("nccl-tests", "2.19.6-cuda12-x86_64", "bin/all_reduce_perf")
+    cluster.publish("nccl-tests", f"2.19.6-cuda12-x86_64-{SYSTEM}", "bin/all_reduce_perf")
     cluster.publish("nccl", "2.29.2-cuda12-x86_64", "lib/libnccl.so.2")
     for key, version in (("cuda13-x86_64", "2.32.3"), ("cuda12-x86_64", "2.29.2")):
         cluster.node(key)
         assert f"/nccl/{version}-{key};" in cluster.run("install-nccl-shared.sh").stdout
-        assert f"/nccl-tests/2.19.6-{key}/bin;" in cluster.run("install-nccl-tests.sh").stdout
+        assert f"/nccl-tests/2.19.6-{key}-{SYSTEM}/bin;" in cluster.run("install-nccl-tests.sh").stdout
         done = cluster.job("phase1-baseline.sbatch")
-        assert f"# nccl-tests 2.19.6-{key}, NCCL {version}-{key}\n" in done.stdout
+        assert f"# nccl-tests 2.19.6-{key}-{SYSTEM}, NCCL {version}-{key}\n" in done.stdout
         assert (
-            f"{cluster.shared}/nccl-tests/current-{key}/bin/all_reduce_perf"
+            f"{cluster.shared}/nccl-tests/current-{key}-{SYSTEM}/bin/all_reduce_perf"
             in cluster.calls()[-1] + cluster.calls()[-12]
         )
     # A node that nobody has configured has what is called current.
     cluster.node("")
     assert "/nccl/2.29.2-cuda12-x86_64;" in cluster.run("install-nccl-shared.sh").stdout
     assert cluster.job("phase1-baseline.sbatch").returncode == 0
+
+
+@pytest.mark.parametrize("nccl", ["cuda13-x86_64", f"cuda13-x86_64-{SYSTEM}", "cuda13-x86_64-glibc2.28"])
+@pytest.mark.parametrize("former", [True, False])
+def test_each_node_has_what_is_for_its_c_library(cluster: Cluster, nccl: str, former: bool) -> None:
+    """Whether NCCL is NVIDIA's package, or compiled; and before the release of nccl-tests has the new name, too."""
+    for name in ("2.19.6-cuda13-x86_64", "2.19.6-cuda13-x86_64-glibc2.28"):  # also what another cluster has
+        cluster.publish("nccl-tests", name, "bin/all_reduce_perf")
+    release = "2.19.6-cuda13-x86_64" if former else f"2.19.6-cuda13-x86_64-{SYSTEM}"
+    if former:
+        (cluster.shared / f"nccl-tests/current-cuda13-x86_64-{SYSTEM}").unlink()
+    cluster.publish("nccl", f"2.30.7-{nccl}", "lib/libnccl.so.2")
+    cluster.node(nccl)
+    assert f"/nccl-tests/{release}/bin;" in cluster.run("install-nccl-tests.sh").stdout
+    assert f"# nccl-tests {release}, NCCL 2.30.7-{nccl}\n" in cluster.job("phase1-baseline.sbatch").stdout
 
 
 def test_nothing_of_one_cluster_is_in_the_shared_files(variables: Variables, tmp_path: Path) -> None:
@@ -636,7 +656,7 @@ def test_nothing_of_one_cluster_is_in_the_shared_files(variables: Variables, tmp
 def test_install_nccl_tests_without_ansible(cluster: Cluster) -> None:
     done = cluster.run("install-nccl-tests.sh")
     assert (done.returncode, done.stderr) == (0, "")
-    (cluster.shared / "nccl-tests/current-cuda13-x86_64").unlink()
+    (cluster.shared / f"nccl-tests/current-cuda13-x86_64-{SYSTEM}").unlink()
     done = cluster.run("install-nccl-tests.sh")
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith(f"there are no nccl-tests in {cluster.shared}/nccl-tests; on the machine")

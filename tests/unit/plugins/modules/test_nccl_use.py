@@ -168,6 +168,14 @@ def test_a_plugin_is_found_where_there_is_one(node: Node) -> None:
     assert str(node.file(nccl_environment.LINKER)).splitlines()[1:] == [f"{node.home}/lib", str(plugin)]
     assert f"libnccl-net.so (libc6,x86-64) => {plugin}" in (node.top / "cache").read_text().splitlines()[1]
     assert not node(plugins=[str(plugin)])["changed"]
+    # The one that is called as it used to be counts until the first is there.
+    first = node.top / "fsx/aws-ofi-nccl/current-new/lib"
+    both = [str(first), str(plugin)]
+    assert not node(plugins=both)["changed"]
+    first.mkdir(parents=True)
+    (first / "libnccl-net.so").write_text("")
+    assert node(plugins=both)["changed"]
+    assert str(node.file(nccl_environment.LINKER)).splitlines()[1:] == [f"{node.home}/lib", str(first)]
 
 
 @pytest.mark.parametrize(("own", "is_found"), [("1.13.2", True), ("1.21.1", False), ("1.22.0", False)])
@@ -256,6 +264,17 @@ def test_well_known_paths_lead_to_it(node: Node) -> None:
     assert node(links=links)["changed"]
     assert {path: os.readlink(path) for path in links} == links
     assert [path.name for path in home.parent.iterdir()] == ["build"]
+    # A link that leads somewhere stays until the release with the new name is published.
+    shared = node.top / "fsx/nccl-tests"
+    (shared / "current-cuda12/bin").mkdir(parents=True)
+    old, new = {str(tests): f"{shared}/current-cuda12/bin"}, {str(tests): f"{shared}/current-cuda12-glibc2.35/bin"}
+    tests.unlink()
+    assert node(links=old)["changed"]
+    assert not node(links=new)["changed"]
+    assert os.readlink(tests) == old[str(tests)]
+    (shared / "current-cuda12-glibc2.35/bin").mkdir(parents=True)
+    assert node(links=new)["changed"]
+    assert os.readlink(tests) == new[str(tests)]
 
 
 def test_what_is_at_a_well_known_path_stays(node: Node) -> None:

@@ -220,6 +220,20 @@ def test_what_is_published_and_does_not_load_fails(tmp_path: Path, look: Look) -
     assert "\n" not in done["msg"]
 
 
+def test_the_clusters_plugin_under_its_former_name(tmp_path: Path, look: Look) -> None:
+    """A node that boots before the builder has run again: its link has no C library in its name yet."""
+    path = library(tmp_path / "old", "1.21.0")
+    done = look(former=str(tmp_path / "old"))
+    assert (done["origin"], done["directory"], done["waits_for"]) == ("published", str(path.parent), "")
+    assert look(builder=True, former=str(tmp_path / "old"))["needed"]
+    # Another cluster's, which was compiled with another C library.
+    shutil.rmtree(tmp_path / "old")
+    library(tmp_path / "old", "1.21.0", needs="nobody_has_this")
+    assert look(former=str(tmp_path / "old"))["waits_for"]
+    path = library(tmp_path / "fsx", "1.22.0")
+    assert look(former=str(tmp_path / "old"))["directory"] == str(path.parent)
+
+
 def test_an_empty_file_is_no_plugin(tmp_path: Path, look: Look) -> None:
     (tmp_path / "amazon/lib").mkdir(parents=True)
     (tmp_path / "amazon/lib/libnccl-net.so").write_text("")
