@@ -7,6 +7,7 @@ On nodes with GPUs where Docker is enabled, one of its containers does, too. Onl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import shown
@@ -24,6 +25,7 @@ nvidia-smi -L 2> /dev/null | while read -r gpu; do say gpu "$gpu"; done
 HOST = """
 say enroot "$(enroot version 2>&1)"
 ! systemctl is-enabled --quiet docker.service 2> /dev/null || say docker enabled
+! PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2> /dev/null | grep -qF 'libcuda.so.1 ' || say libcuda yes
 """
 HOST += SEES
 
@@ -39,11 +41,24 @@ else:
     code = cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count))
     print(f"error {code}" if code else count.value)
 """
+# The same in a container, where the image may have no Python, and besides that nothing but the shell.
+CUDA = f"""
+cuda='{_CUDA}'
+if python=$(command -v python3); then
+  told=$("$python" -IS -c "$cuda" 2>&1)
+  say cuda "${{told##*
+}}"
+else
+  say cuda untried
+fi
+"""
+# The first start of CUDA on a node may make /dev/nvidia-uvm, without which it does not start in a container: libcuda
+# has nvidia-modprobe make that on the host. So CUDA starts in containers first: in Enroot's, because Docker's hook may
+# make the device as well, then in Docker's, and then on the host.
 DOCKER = f"""
 cuda='{_CUDA}'
 python=$(command -v python3) || {{ say problem 'there is no python3'; exit; }}
 image=postboot-verify:$SLURM_JOB_ID
-say cuda_host "$("$python" -IS -c "$cuda" 2>&1 | tail -n 1)"
 run() {{ timeout 120 docker run --rm --network none --gpus all "$image" "$@" 2>&1; }}
 told=$("$python" -IS -c '{verify_image.PACK}' | docker import - "$image" 2>&1) ||
   {{ say problem "docker import failed: $(echo "$told" | tail -n 1)"; exit; }}
@@ -52,6 +67,7 @@ trap 'docker rmi --force "$image" > /dev/null 2>&1' EXIT
 seen=$(run nvidia-smi -L) || {{ say problem "$(echo "$seen" | head -n 1 | cut -c 1-600)"; exit; }}
 echo "$seen" | while read -r gpu; do say gpu "$gpu"; done
 say cuda "$(run "$python" -IS -c "$cuda" | tail -n 1 | cut -c 1-600)"
+say cuda_host "$("$python" -IS -c "$cuda" 2>&1 | tail -n 1)"
 """
 
 
@@ -82,12 +98,19 @@ def _nodes(context: Context, partition: str, subject: str, nodes: Sequence[Node]
         yield Check("job", subject, "failed", _why(host, names, "srun"), {"nodes": names})
         return
     yield _enroot(subject, host, names)
+    yield from _container(context, partition, subject, nodes, host)
     yield from _docker(context, partition, subject, nodes, host)
+
+
+def _container(context: Context, partition: str, subject: str, nodes: Sequence[Node], host: Output) -> Iterator[Check]:
+    """Yield the checks of a container of Enroot's on these nodes."""
+    names = [node.name for node in nodes]
     image = verify_image.find(context, partition, nodes)
     if not image.path:
         yield Check("container", subject, "skipped" if image.busy else "failed", image.problem)
         return
-    inside = context.srun(partition, nodes, SEES, f"--container-image={image.path}")
+    script = SEES + CUDA if nodes[0].gpus else SEES
+    inside = context.srun(partition, nodes, script, f"--container-image={image.path}")
     details = {"nodes": names, "image": image.name, "host": host.values, "container": inside.values}
     if cluster.is_busy(inside):
         yield Check("container", subject, "skipped", f"its nodes had no room within {context.options.wait} s")
@@ -107,7 +130,8 @@ def _nodes(context: Context, partition: str, subject: str, nodes: Sequence[Node]
     systems = sorted({inside.values[name]["os"][-1] for name in names})
     yield Check("container", subject, "ok", f"{', '.join(systems)} on {shown(names)}, from {image.name}", details)
     if nodes[0].gpus:
-        yield _gpus(subject, host, inside, {node.name: node.gpus for node in nodes})
+        cuda, untried = _cuda(context, partition, nodes, host, inside, image)
+        yield _gpus(subject, host, inside, {node.name: node.gpus for node in nodes}, cuda, untried)
 
 
 def _why(output: Output, names: Sequence[str], what: str) -> str:
@@ -177,10 +201,36 @@ def _docker_problem(told: Mapping[str, Sequence[str]], gpus: int, errors: Sequen
     return f"CUDA sees {inside} GPUs {where}, and {outside} outside of it" if inside != outside else ""
 
 
-def _gpus(subject: str, host: Output, inside: Output, gpus: Mapping[str, int]) -> Check:
+def _cuda(
+    context: Context,
+    partition: str,
+    nodes: Sequence[Node],
+    host: Output,
+    inside: Output,
+    image: verify_image.Image,
+) -> tuple[dict[str, str], str]:
+    """Return what CUDA said in a container of each node, or why it was not tried."""
+    names = [node.name for node in nodes]
+    without = [name for name in names if "libcuda" not in host.values[name]]
+    if without:
+        return {}, f"{shown(without)} {'has' if len(without) == 1 else 'have'} no libcuda.so.1"
+    if not any(inside.values[name].get("cuda") == ["untried"] for name in names):
+        return {name: inside.values[name].get("cuda", [""])[-1] for name in names}, ""
+    own = verify_image.own(context, partition, nodes)
+    if not own.path:
+        return {}, f"{image.name} has no python3, and {own.problem}"
+    again = context.srun(partition, nodes, CUDA, f"--container-image={own.path}")
+    if cluster.is_busy(again):
+        return {}, f"{image.name} has no python3, and then {context.no_room(nodes)}"
+    return {name: again.values.get(name, {}).get("cuda", [""])[-1] for name in names}, ""
+
+
+def _gpus(
+    subject: str, host: Output, inside: Output, gpus: Mapping[str, int], cuda: Mapping[str, str], untried: str
+) -> Check:
     names = list(gpus)
     counts = {name: (len(inside.values[name].get("gpu", [])), len(host.values[name].get("gpu", []))) for name in names}
-    details = {"container_and_host": counts}
+    details = {"container_and_host": counts, "cuda": dict(cuda)}
     for name, (seen, there) in counts.items():
         if not there:
             why = f"nvidia-smi shows no GPU on {name}, and Slurm has {gpus[name]} there; see 'nvidia-smi' there"
@@ -188,4 +238,11 @@ def _gpus(subject: str, host: Output, inside: Output, gpus: Mapping[str, int]) -
         if seen != there:
             why = f"the container on {name} sees {seen} of {there} GPUs; see enroot's hook 98-nvidia.sh there"
             return Check("gpus", subject, "failed", why, details)
-    return Check("gpus", subject, "ok", f"{counts[names[0]][0]} GPUs in the container", details)
+    for name, told in cuda.items():
+        if not re.fullmatch(r"[1-9][0-9]{0,3}", told):
+            why = {"none": "no libcuda.so.1", "0": "it sees no GPU", "": "it said nothing"}.get(told, told[:600])
+            hint = "see 'ls -l /dev/nvidia-uvm' there, and run site with --tags nvidia_container_toolkit,enroot"
+            line = f"CUDA does not start in the container on {name}: {why}; {hint}"
+            return Check("gpus", subject, "failed", line, details)
+    more = f"; CUDA was not tried, as {untried}" if untried else ", and CUDA starts there"
+    return Check("gpus", subject, "ok", f"{counts[names[0]][0]} GPUs in the container{more}", details)

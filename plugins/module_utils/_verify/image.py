@@ -84,8 +84,11 @@ def find(context: Context, partition: str, nodes: Sequence[Node], pytorch: bool 
     """Return the image for containers on nodes of a partition that are all with GPUs, or all without."""
     directory = context.options.images_dir
     path = context.options.image or (newest_pytorch(directory) if pytorch else "") or smallest(directory)
-    if path:
-        return Image(path, path)
+    return Image(path, path) if path else own(context, partition, nodes)
+
+
+def own(context: Context, partition: str, nodes: Sequence[Node]) -> Image:
+    """Return an image of the own files of nodes of a partition that are all with GPUs, or all without."""
     key = (partition, bool(nodes[0].gpus))
     if key not in context.images:
         # Nodes of one partition are alike.

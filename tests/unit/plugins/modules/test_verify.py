@@ -28,6 +28,7 @@ SRUN = """#!/bin/sh
 [ "$1" = --help ] && { cat ROOT/fake/help; exit; }
 kind=host; nodes=
 for word in "$@"; do case $word in
+  --container-image=ROOT/results/*) kind=container; [ ! -f ROOT/fake/own ] || kind=own ;;
   --container-image=*) kind=container ;; --nodelist=*) nodes=${word#*=} ;; *'docker import'*) kind=docker ;;
   *mksquashfs*) kind=image; image=$(printf '%s\\n' "$word" | sed -n 's/^image=//p') ;;
 esac; done
@@ -371,20 +372,89 @@ def test_a_container_with_the_hosts_own_system_is_fine(cluster: Cluster, run: Ru
 
 
 @pytest.mark.parametrize(
-    ("host", "inside", "status", "line"),
+    ("host", "inside", "cuda", "status", "line"),
     [
-        (8, 8, "ok", "8 GPUs in the container"),
-        (8, 0, "failed", "the container on gpu-st-p5-1 sees 0 of 8 GPUs; see enroot's hook 98-nvidia.sh there"),
-        (0, 0, "failed", "nvidia-smi shows no GPU on gpu-st-p5-1, and Slurm has 8 there; see 'nvidia-smi' there"),
+        (8, 8, "8", "ok", "8 GPUs in the container, and CUDA starts there"),
+        (8, 0, "8", "failed", "the container on gpu-st-p5-1 sees 0 of 8 GPUs; see enroot's hook 98-nvidia.sh there"),
+        (0, 0, "8", "failed", "nvidia-smi shows no GPU on gpu-st-p5-1, and Slurm has 8 there; see 'nvidia-smi' there"),
+        # What libcuda answers without /dev/nvidia-uvm: CUDA_ERROR_UNKNOWN.
+        (
+            8,
+            8,
+            "error 999",
+            "failed",
+            "CUDA does not start in the container on gpu-st-p5-1: error 999; see 'ls -l /dev/nvidia-uvm' there, and run "
+            "site with --tags nvidia_container_toolkit,enroot",
+        ),
+        (8, 8, "0", "failed", "CUDA does not start in the container on gpu-st-p5-1: it sees no GPU; see "),
+        (8, 8, "none", "failed", "CUDA does not start in the container on gpu-st-p5-1: no libcuda.so.1; see "),
+        (8, 8, "", "failed", "CUDA does not start in the container on gpu-st-p5-1: it said nothing; see "),
     ],
 )
-def test_gpus(cluster: Cluster, run: Run, host: int, inside: int, status: str, line: str) -> None:
+def test_gpus(cluster: Cluster, run: Run, host: int, inside: int, cuda: str, status: str, line: str) -> None:
     cluster.nodes("gpu-st-p5-1 IDLE gpu gpu:h100:8(S:0-1)")
-    cluster.says(host=HOST + "gpu|GPU\n" * host, container=CONTAINER + "gpu|GPU\n" * inside)
+    cluster.says(host=HOST + "libcuda|yes\n" + "gpu|GPU\n" * host)
+    cluster.says(container=CONTAINER + "gpu|GPU\n" * inside + f"cuda|{cuda}\n")
     result = run()
     assert results(result)[("gpu", "gpus")] == status
     assert line in result["table"][-1]
     assert all("--gres=gpu:8" in call for call in cluster.calls)
+
+
+def gpus_of(result: dict[str, Any]) -> tuple[str, str]:
+    (found,) = [(c["status"], c["message"]) for c in result["report"]["checks"] if c["name"] == "gpus"]
+    return found
+
+
+def test_gpus_on_nodes_without_libcuda(cluster: Cluster, run: Run) -> None:
+    cluster.nodes("a1 IDLE gpu gpu:h100:8(S:0-1)")
+    cluster.says(host=HOST + "gpu|GPU\n" * 8, container=CONTAINER + "gpu|GPU\n" * 8 + "cuda|none\n")
+    assert gpus_of(run()) == ("ok", "8 GPUs in the container; CUDA was not tried, as a1 has no libcuda.so.1")
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_cuda_where_the_image_has_no_python(cluster: Cluster, run: Run, made: bool) -> None:
+    """Then an image of the node's own files has one."""
+    cluster.nodes("a1 IDLE gpu gpu:h100:8(S:0-1)")
+    cluster.says(host=HOST + "libcuda|yes\n" + "gpu|GPU\n" * 8, own="cuda|8\n")
+    cluster.says(container=CONTAINER + "gpu|GPU\n" * 8 + "cuda|untried\n")
+    if not made:
+        cluster.says(image="problem|there is no mksquashfs; run site with --tags enroot\n")
+    status, message = gpus_of(run())
+    if made:
+        assert (status, message) == ("ok", "8 GPUs in the container, and CUDA starts there")
+        cluster.says(own="cuda|error 999\n")
+        assert gpus_of(run())[0] == "failed"
+    else:
+        assert status == "ok"
+        assert message.startswith(
+            f"8 GPUs in the container; CUDA was not tried, as {cluster.images}/small.sqsh has no python3, and there is "
+        )
+        assert "there is no mksquashfs" in message
+
+
+@pytest.mark.parametrize("python", [True, False])
+@pytest.mark.parametrize("code", ["0", "999"])
+def test_the_job_in_the_container_starts_cuda(tmp_path: Path, code: str, python: bool) -> None:
+    """Of programs an image may have nothing but its shell."""
+    for name in ("bin", "driver"):
+        (tmp_path / name).mkdir()
+    text = (
+        "#include <stdlib.h>\n"
+        'int cuInit(unsigned flags) { return atoi(getenv("CODE")); }\n'
+        "int cuDeviceGetCount(int *count) { *count = 2; return 0; }\n"
+    )
+    line = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", f"{tmp_path}/driver/libcuda.so.1"]
+    subprocess.run(line, input=text, text=True, check=True)
+    if python:
+        (tmp_path / "bin/python3").symlink_to(sys.executable)
+    say = 'say() { printf "\npostboot-verify|n1|%s|%s\n" "$1" "$2"; }\n'
+    environment = {"PATH": f"{tmp_path}/bin", "LD_LIBRARY_PATH": f"{tmp_path}/driver", "CODE": code}
+    done = subprocess.run(
+        ["/bin/sh", "-c", say + containers.CUDA], env=environment, capture_output=True, text=True, check=False
+    )
+    wanted = "untried" if not python else "2" if code == "0" else "error 999"
+    assert verify_cluster.values_of(done.stdout)["n1"] == {"cuda": [wanted]}, done
 
 
 # Docker
@@ -397,7 +467,8 @@ DOCKER = "cuda_host|8\ncuda|8\n" + "gpu|GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-
 def gpus(cluster: Cluster) -> Cluster:
     """Two nodes with GPUs, Enroot and Docker, on which all is well."""
     cluster.nodes("a1 IDLE gpu gpu:h100:8(S:0-1)", "a2 IDLE gpu gpu:h100:8(S:0-1)")
-    cluster.says(host=HOST + "gpu|GPU\n" * 8 + "docker|enabled\n", container=CONTAINER + "gpu|GPU\n" * 8, docker=DOCKER)
+    cluster.says(host=HOST + "libcuda|yes\n" + "gpu|GPU\n" * 8 + "docker|enabled\n", docker=DOCKER)
+    cluster.says(container=CONTAINER + "gpu|GPU\n" * 8 + "cuda|8\n")
     return cluster
 
 
@@ -408,8 +479,10 @@ def docker(result: dict[str, Any]) -> tuple[str, str]:
 
 def test_docker_gives_containers_gpus_on_which_cuda_starts(gpus: Cluster, run: Run) -> None:
     assert docker(run()) == ("ok", "8 GPUs in a container of Docker's, and CUDA starts there")
-    (call,) = [call for call in gpus.calls if "--nodelist=a[1-2] " in call and "--ntasks=2" in call][1:2]
-    assert "--gres=gpu:8" in call
+    calls = [call for call in gpus.calls if "--nodelist=a[1-2] " in call and "--ntasks=2" in call]
+    assert "--gres=gpu:8" in calls[2]
+    # Before Docker, whose hook would make the device that CUDA needs, for Enroot's container as well.
+    assert ["--container-image=" in call for call in calls] == [False, True, False]
     # Only root may use Docker, unless docker_users says otherwise.
     assert "USER=root\n" in (gpus.fake / "environment-docker").read_text()
     assert f"USER={USER}\n" in (gpus.fake / "environment-container").read_text()
@@ -488,13 +561,13 @@ case $1 in
     [ "$gpus" ] && [ -e ROOT/hook ] || { printf 'docker: Error response from daemon: no driver\\n\\n' >&2; exit 125; }
     [ "$1" = nvidia-smi ] && exec env PATH=ROOT/image/bin:ROOT/image/usr/bin sh ROOT/bin/nvidia-smi "$2"
     program=$1; shift
-    exec env -i PYTHONHOME=ROOT/image$(dirname "$(dirname "$program")") CODE="$CODE" ROOT/image/LOADER --library-path \\
+    exec env -i PYTHONHOME=ROOT/image$(dirname "$(dirname "$program")") ROOT/image/LOADER --library-path \\
       "$(find ROOT/image -name '*.so*' -printf '%h\n' | sort -u | paste -sd:)$gpus" ROOT/image"$program" "$@"
 esac
 """
 
 
-@pytest.mark.parametrize("trouble", ["", "no hook", "CUDA", "engine"])
+@pytest.mark.parametrize("trouble", ["", "no hook", "no device", "engine"])
 def test_the_job_of_docker_makes_its_image_of_the_nodes_own_files(tmp_path: Path, trouble: str) -> None:
     """Nothing is downloaded. What runs in it is the image's, with the driver's libraries as --gpus brings them."""
     for name in ("bin", "driver"):
@@ -505,11 +578,17 @@ def test_the_job_of_docker_makes_its_image_of_the_nodes_own_files(tmp_path: Path
     programs = {"docker": engine, "nvidia-smi": "#!/bin/sh\necho 'GPU 0: NVIDIA H100'\necho 'GPU 1: NVIDIA H100'\n"}
     for name, text in programs.items():
         lab.program(tmp_path / "bin" / name, text)
+    # As libcuda does: on the node it has nvidia-modprobe make /dev/nvidia-uvm, without which it does not start.
     (tmp_path / "driver/cuda.c").write_text(
-        "#include <stdlib.h>\n"
-        'int cuInit(unsigned flags) { return getenv("SLURM_JOB_ID") ? 0 : atoi(getenv("CODE")); }\n'
+        "#include <fcntl.h>\n#include <stdlib.h>\n#include <unistd.h>\n"
+        "int cuInit(unsigned flags) {\n"
+        f'  if (getenv("SLURM_JOB_ID")) return close(open("{tmp_path}/nvidia-uvm", O_CREAT, 0644));\n'
+        f'  return access("{tmp_path}/nvidia-uvm", R_OK) ? 999 : 0;\n'
+        "}\n"
         "int cuDeviceGetCount(int *count) { *count = 2; return 0; }\n"
     )
+    if trouble != "no device":
+        (tmp_path / "nvidia-uvm").touch()
     line = ["cc", "-shared", "-fPIC", "-o", f"{tmp_path}/driver/libcuda.so.1", f"{tmp_path}/driver/cuda.c"]
     subprocess.run(line, check=True)
     if trouble != "no hook":
@@ -520,19 +599,18 @@ def test_the_job_of_docker_makes_its_image_of_the_nodes_own_files(tmp_path: Path
         "SLURM_JOB_ID": "7",
         "LD_LIBRARY_PATH": f"{tmp_path}/driver",
     }
-    environment["CODE"] = "999" if trouble == "CUDA" else "0"
     done = subprocess.run(
         ["sh", "-c", say + containers.DOCKER], env=environment, capture_output=True, text=True, check=False
     )
     seen = verify_cluster.values_of(done.stdout)["n1"]
-    assert seen.pop("cuda_host") == ["2"], done
     if trouble == "no hook":
         assert seen == {"problem": ["docker: Error response from daemon: no driver"]}
     elif trouble == "engine":
         assert seen["problem"][0].startswith("docker import failed: "), seen
     else:
         assert len(seen["gpu"]) == 2
-        assert seen["cuda"] == ["error 999" if trouble == "CUDA" else "2"], done
+        assert seen["cuda"] == ["error 999" if trouble == "no device" else "2"], done
+        assert seen["cuda_host"] == ["2"], done
     assert not (tmp_path / "image").exists()
 
 
