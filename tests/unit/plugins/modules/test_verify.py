@@ -383,8 +383,8 @@ def test_a_container_with_the_hosts_own_system_is_fine(cluster: Cluster, run: Ru
             8,
             "error 999",
             "failed",
-            "CUDA does not start in the container on gpu-st-p5-1: error 999; see 'ls -l /dev/nvidia-uvm' there, and run "
-            "site with --tags nvidia_container_toolkit,enroot",
+            "CUDA does not start in the container on gpu-st-p5-1: error 999; see 'ls -l /dev/nvidia-uvm' there, and "
+            "run site with --tags nvidia_container_toolkit,enroot",
         ),
         (8, 8, "0", "failed", "CUDA does not start in the container on gpu-st-p5-1: it sees no GPU; see "),
         (8, 8, "none", "failed", "CUDA does not start in the container on gpu-st-p5-1: no libcuda.so.1; see "),
