@@ -37,6 +37,15 @@ options:
       - RV(ansible_facts.pcluster.go_architecture) follows an overridden C(architecture).
     type: dict
     default: {}
+  boot_timeout:
+    description:
+      - Seconds to wait for the end of the node's boot, which C(/run/cloud-init/result.json) shows, because a node that
+        boots lacks file systems and programs that are to come. The task fails if the boot lasts longer. V(0) does not
+        wait.
+      - A run on the node itself never waits, because it may be a part of the boot. Check mode waits for 10 seconds at
+        most.
+    type: int
+    default: 0
   timeout:
     description:
       - Seconds after which the task fails with one line that names the path which could not be read. It happens only
@@ -345,6 +354,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._boot import cloud_init
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.module import serve
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts as node_facts
@@ -354,6 +364,8 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._node import sto
 def work(module: AnsibleModule) -> dict[str, Any]:
     """Return the facts of this node."""
     params = module.params
+    if params["boot_timeout"] > 0 and cloud_init.booting():
+        return {"boots": True}  # the action waits, and asks again
     if params["root"] == "/":
         storage.wait_for_setup(node_facts.run_program)
     try:
@@ -370,6 +382,7 @@ def main() -> None:
             "root": {"type": "path", "default": "/"},
             "overrides": {"type": "dict", "default": {}},
             "timeout": {"type": "int", "default": 10},
+            "boot_timeout": {"type": "int", "default": 0},
         },
         work,
         alive=False,  # it comes before the lock is taken

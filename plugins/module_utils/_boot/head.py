@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._boot import record
+from ansible_collections.pcluster.postboot.plugins.module_utils._boot import cloud_init, record
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
@@ -24,7 +24,6 @@ CONFIG = "/opt/parallelcluster/shared/cluster-config.yaml"
 FLEET = "/usr/local/bin/get-compute-fleet-status.sh"
 HEARTBEAT = "etc/pcluster/.slurm_plugin/clustermgtd_heartbeat"
 LOG = "/var/log/parallelcluster/clustermgtd"
-CLOUD_INIT = "/run/cloud-init/result.json"  # which cloud-init writes when the user data has ended, well or not
 ERROR = "/var/log/parallelcluster/bootstrap_error_msg"
 _TAIL = 256 * 1024  # bytes of clustermgtd's log, which has a few hundred lines a minute on a large cluster
 _RECENT = 300  # seconds; clustermgtd tells each minute how many boots of a queue have failed
@@ -84,7 +83,7 @@ def look(request: Request) -> Outcome:
         beat = os.stat(os.path.join(request.prefix, HEARTBEAT)).st_mtime
     return Outcome(
         now=now,
-        booted=os.path.exists(_ROOT + CLOUD_INIT),
+        booted=os.path.exists(_ROOT + cloud_init.RESULT),
         boot_error=_boot_error(),
         timeouts=timeouts(files.read(_ROOT + CONFIG) or ""),
         fleet=_fleet(request.timeout),

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._boot import cloud_init
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._fleet import rollout
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 from ansible_collections.pcluster.postboot.tests.waiting import PATIENCE
@@ -107,6 +108,20 @@ def test_a_node_that_boots_is_waited_for(node: Node) -> None:
     assert node.asked == 0
     threading.Timer(2, (boots / "result.json").touch).start()
     assert node.run().after == f"0.2.0-{node.sha256[:12]}"
+
+
+@pytest.mark.parametrize("there", [None, [], ["result.json"], ["disabled"], ["status.json"]])
+def test_it_waits_as_a_pushed_run_does(node: Node, monkeypatch: pytest.MonkeyPatch, there: list[str] | None) -> None:
+    boots = node.root / "run/cloud-init"
+    for name in there or []:
+        boots.mkdir(parents=True, exist_ok=True)
+        (boots / name).touch()
+    if there == []:
+        boots.mkdir(parents=True)
+    monkeypatch.setattr(cloud_init, "ROOT", str(node.root))
+    code = 1 if cloud_init.booting() else 0
+    told = node.run(code=code, timeout=62)
+    assert ("still boots" in told.last) is bool(code)
 
 
 def test_a_node_without_the_bundle(node: Node) -> None:

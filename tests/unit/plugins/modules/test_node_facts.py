@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._boot import cloud_init
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import facts as _node
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import storage
 from ansible_collections.pcluster.postboot.plugins.modules import node_facts
@@ -44,7 +45,21 @@ def test_every_fact_is_documented():
 
 def test_arguments_are_documented():
     options = yaml.safe_load(node_facts.DOCUMENTATION)["options"]
-    assert set(options) == {"root", "overrides", "timeout"}
+    assert set(options) == {"root", "overrides", "timeout", "boot_timeout"}
+
+
+@pytest.mark.parametrize(("there", "boots"), [((), True), (("result.json",), False), (("disabled",), False)])
+def test_a_node_that_boots_says_so(run_module, node_tree, monkeypatch, tmp_path, there, boots):
+    monkeypatch.setattr(cloud_init, "ROOT", str(tmp_path))
+    args = {"root": str(node_tree("head-ubuntu2404")), "boot_timeout": 10}
+    assert "ansible_facts" in run_module(node_facts, args)  # there is no cloud-init
+    (tmp_path / "run/cloud-init").mkdir(parents=True)
+    for name in there:
+        (tmp_path / "run/cloud-init" / name).touch()
+    found = run_module(node_facts, args)
+    assert found.get("boots", False) is boots
+    assert ("ansible_facts" in found) is not boots
+    assert "ansible_facts" in run_module(node_facts, {**args, "boot_timeout": 0})
 
 
 def test_this_machine(run_module, monkeypatch):
