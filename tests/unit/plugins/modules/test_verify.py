@@ -397,7 +397,7 @@ def test_gpus(cluster: Cluster, run: Run, host: int, inside: int, cuda: str, sta
     cluster.says(container=CONTAINER + "gpu|GPU\n" * inside + f"cuda|{cuda}\n")
     result = run()
     assert results(result)[("gpu", "gpus")] == status
-    assert line in result["table"][-1]
+    assert line in gpus_of(result)[1]
     assert all("--gres=gpu:8" in call for call in cluster.calls)
 
 
