@@ -130,7 +130,10 @@ attributes:
     description: Shows the release and C(current), before and after.
 notes:
   - With C(async) and a C(poll) of 0, the run waits for its end, and tells from time to time the last line of its log.
-  - Lustre has to be mounted with C(flock), as ParallelCluster does; without it, the module fails.
+  - Lustre has to be mounted with C(flock), as ParallelCluster does, and NFS without C(nolock) and C(local_lock); or the
+    module fails.
+  - O(root) may be on a disk of the head node that other nodes mount by NFS. There the lock is one of fcntl(2), too,
+    which NFS clients see.
   - The output of a build is in C(<root>/logs/<release>.log), or below C(/var/log/pcluster-postboot) where that can not
     be written.
 """

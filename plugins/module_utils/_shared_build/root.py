@@ -7,6 +7,11 @@ one whose Lustre client was evicted. So whoever takes the lock writes a new toke
 (.stage-<release>-<token>), and moves those of all others into it, before it looks at anything. Each change of a name
 is a rename out of one's own directory or into it: it either happened before the next holder looked, or it fails,
 since one of its ends is gone. No clock and no time-out has a part in this.
+
+A root may be on a disk of the head node, which exports it by NFS. Clients turn flock(2) into a lock on all bytes of the
+file at the server, which is a POSIX lock there, and on one machine those do not see flock(2), nor does flock(2) see
+them (flock(2), "NFS details"). So a node that has the root on a disk takes both. Its second lock is one of an open file
+description (fcntl(2)): that conflicts with POSIX locks, and no other close in this process drops it.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import os
 import random
 import secrets
 import shutil
+import struct
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -124,21 +130,47 @@ def _holder(text: bytes) -> Holder:
         return Holder()
 
 
-def require_flock(root: str) -> None:
-    """Refuse a Lustre on which a lock would hold on this node alone."""
-    path, best, kind, options = os.path.realpath(root), "", "", ""
+def _mounted(path: str) -> tuple[str, str, list[str]]:
+    """Return the mount point of a real path's file system, its type, and its options."""
+    best = {"path": "", "type": "", "options": ""}
     for mount in storage.mounts(MOUNTS):
-        if storage.lies_on(path, mount["path"]) and len(mount["path"]) >= len(best):
-            best, kind, options = mount["path"], mount["type"], mount["options"]
-    if kind == "lustre" and "localflock" in options.split(","):
+        if storage.lies_on(path, mount["path"]) and len(mount["path"]) >= len(best["path"]):
+            best = mount
+    return best["path"], best["type"], best["options"].split(",")
+
+
+def require_flock(root: str) -> None:
+    """Refuse a file system on which a lock would hold on this node alone."""
+    where, kind, options = _mounted(os.path.realpath(root))
+    alone = f"so that a lock in {root} holds on one node alone; needed is"
+    if kind == "lustre" and "localflock" in options:
         raise Problem(
-            f"{best} is mounted with localflock, so that a lock in {root} holds on one node alone; needed is the "
-            "mount option flock, with which ParallelCluster mounts Lustre: mount it anew"
+            f"{where} is mounted with localflock, {alone} the mount option flock, with which ParallelCluster mounts "
+            "Lustre: mount it anew"
+        )
+    local = {"local_lock=flock", "local_lock=all"}.intersection(options)
+    if kind in ("nfs", "nfs4") and local:
+        raise Problem(
+            f"{where} is mounted with {local.pop()}, {alone} a mount without local_lock and nolock: mount it anew"
         )
 
 
+def _seen_by_clients(descriptor: int, how: int) -> bool:
+    """Try once to take a lock that NFS clients see, where this node may be their server; False if one holds it."""
+    # The kernel tells the path, so that a thousand nodes that look ask the file system for no more than the lock.
+    if storage.is_network(_mounted(os.readlink(f"/proc/self/fd/{descriptor}"))[1]):
+        return True
+    kind = fcntl.F_WRLCK if how == fcntl.LOCK_EX else fcntl.F_RDLCK
+    try:
+        # struct flock: the type, from where, the first byte, how many (0 is all), no process.
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, os.SEEK_SET, 0, 0, 0))
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
 def _flock(root: str, descriptor: int, how: int) -> bool:
-    """Try once; False when another holds it."""
+    """Try once; False when another holds it. Closing the descriptor lets go of all of it."""
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -150,7 +182,7 @@ def _flock(root: str, descriptor: int, how: int) -> bool:
             f"{root} has no locks between nodes ({os.strerror(error.errno or 0)}); needed is the mount option flock, "
             "with which ParallelCluster mounts Lustre: mount it anew"
         ) from error
-    return True
+    return _seen_by_clients(descriptor, how)
 
 
 def holder_now(root: str) -> Holder | None:

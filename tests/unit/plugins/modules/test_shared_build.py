@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 import types
 from collections.abc import Callable, Iterator
@@ -895,6 +896,99 @@ def test_a_lustre_with_locks_of_one_node_is_refused(lab: Lab, monkeypatch: pytes
     forged = strangers.mount_list().replace("/var", str(lab.root.parent))
     mounts.write_bytes(f"{lines}flock 0 0\n{forged}".encode())
     assert lab.build()["changed"]
+
+
+@pytest.mark.parametrize("local", ["flock", "all"])
+def test_nfs_with_locks_of_one_node_is_refused(lab: Lab, monkeypatch: pytest.MonkeyPatch, local: str) -> None:
+    """As /proc/self/mounts shows a mount with nolock, or with local_lock (nfs(5))."""
+    lab.root.mkdir()
+    mounts = lab.base / "mounts"
+    monkeypatch.setattr(root, "MOUNTS", str(mounts))
+    line = f"10.0.0.5:/home {lab.root.parent} nfs rw,vers=3,hard,proto=tcp,nolock,local_lock="
+    mounts.write_text(f"{line}{local},addr=10.0.0.5 0 0\n")
+    for failed in (lab.fails(), lab.look()["msg"]):
+        assert failed.startswith(f"{lab.root.parent} is mounted with local_lock={local}")
+    for other in ("none", "posix"):
+        mounts.write_text(f"{line}{other},addr=10.0.0.5 0 0\n")
+        assert not lab.build()["failed"]
+
+
+# A root on a disk of the head node, which exports it by NFS. The server has a POSIX lock for what a client takes by
+# flock(2), and programs of the server do not see that lock by flock(2), nor do clients see theirs.
+
+# What nfsd and lockd do for a client: a POSIX lock on the whole file.
+CLIENT = """
+import fcntl, sys
+stream = open(sys.argv[1], "r+")
+try:
+    fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    print("held", flush=True)
+else:
+    print("mine", flush=True)
+    sys.stdin.read()
+"""
+
+
+class Client:
+    """A node that mounts the root by NFS, and has the lock or not."""
+
+    def __init__(self, lab: Lab) -> None:
+        line = [sys.executable, "-c", CLIENT, str(lab.root / ".lock")]
+        self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout
+        self.said = self.process.stdout.readline().strip()
+
+    def end(self) -> None:
+        self.process.communicate(timeout=PATIENCE)
+
+
+@pytest.fixture
+def exported(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    lab.root.mkdir()
+    told = {"node": "ip-10-0-0-6", "pid": 4711, "token": "theirs", "since": "2026-11-21T10:00:00Z"}
+    (lab.root / ".lock").write_text(json.dumps(told))
+    (lab.base / "mounts").write_text("/dev/nvme0n1p1 / ext4 rw,relatime 0 0\n")
+    monkeypatch.setattr(root, "MOUNTS", str(lab.base / "mounts"))
+    return lab
+
+
+def test_the_server_sees_the_lock_of_an_nfs_client(exported: Lab) -> None:
+    client = Client(exported)
+    assert client.said == "mine"
+    assert exported.look(builder=False, wait=0)["building"] == "ip-10-0-0-6 (pid 4711)"
+    assert "is held by ip-10-0-0-6 (pid 4711) since 2026-11-21T10:00:00Z" in exported.fails(wait=0)
+    client.end()
+    assert exported.look(builder=False, wait=0)["building"] == ""
+    assert exported.build()["changed"]
+
+
+def test_an_nfs_client_sees_the_lock_of_the_server(exported: Lab) -> None:
+    with root.take(str(exported.root), RELEASE, 0)[0]:
+        # Whoever reads the file in between drops nothing: the lock is that of an open file, not of the process.
+        root.read_holder(str(exported.root))
+        assert root.holder_now(str(exported.root)) is not None
+        assert Client(exported).said == "held"
+    client = Client(exported)
+    assert client.said == "mine"
+    client.end()
+
+
+def test_a_node_that_looks_does_not_keep_an_nfs_client_out(exported: Lab) -> None:
+    assert root.holder_now(str(exported.root)) is None
+    client = Client(exported)
+    assert client.said == "mine"
+    client.end()
+
+
+@pytest.mark.parametrize("kind", ["lustre", "nfs4", "efs"])
+def test_on_a_client_flock_is_enough(exported: Lab, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There the lock of the server comes of flock(2) itself."""
+    asked: list[Any] = []
+    monkeypatch.setattr(fcntl, "fcntl", lambda *words: asked.append(words))
+    (exported.base / "mounts").write_text(f"x {exported.base} {kind} rw,local_lock=none 0 0\n")
+    assert exported.build()["changed"]
+    assert asked == []
 
 
 # Builds that fail
