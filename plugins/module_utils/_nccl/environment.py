@@ -100,11 +100,15 @@ def settings(text: str, environment: Mapping[str, str]) -> tuple[str, list[str]]
 def directories(request: Request) -> list[str]:
     """Return where the linker has to look: NCCL's own directory, and the first of the plugins' that is there.
 
+    One that is not under its usual name may be of a cluster with another C library, and so has to load here.
     A plugin that is not newer than the one that is installed stays behind: the cluster's may be left from older nodes.
     """
     own = ofi_plugin.library_in(request.installed) if request.installed else ""
     least = ofi_plugin.version_of(own) if own else ""
     plugins = [path for path in request.plugins if os.path.isdir(path)]
+    plugins = [
+        p for p in plugins if p == request.plugins[0] or not ofi_plugin.refusal(os.path.join(p, ofi_plugin.LIBRARY))
+    ]
     if least:
         plugins = [
             p for p in plugins if ofi_plugin.older(least, ofi_plugin.version_of(os.path.join(p, ofi_plugin.LIBRARY)))

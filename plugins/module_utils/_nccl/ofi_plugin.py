@@ -125,17 +125,17 @@ def _make_do(request: Request, why: str) -> Outcome:
         raise Problem(f"{setting}, and none can be built. {request.lacks}, or {instead}")
     if fault and (never or request.lacks):
         reason = why if fault in why else f"{why}; {fault}"
-        reason = f"{setting}, and {reason}" if never else reason
-        if request.lacks:
+        if not never:
             raise Problem(f"{reason}, and none can be built. {request.lacks}, or {_WITHOUT}")
+        auto = "" if request.lacks else ", aws_ofi_nccl_build: auto"
         raise Problem(
-            f"{reason}; needed: EFA software whose plugin loads (role efa), aws_ofi_nccl_build: auto, or {_WITHOUT}"
+            f"{setting}, and {reason}; needed: EFA software whose plugin loads (role efa){auto}, or {_WITHOUT}"
         )
     cause = "aws_ofi_nccl_sha256, without which no newer plugin is built, is not set"
-    if request.lacks:
+    if never:
+        cause = setting if request.lacks else f"{setting}: auto builds a newer one"
+    elif request.lacks:
         cause = f"none can be built. {request.lacks}"
-    elif never:
-        cause = f"{setting}: auto builds a newer one"
     kept = "no plugin for NCCL" if fault else _called(version)
     number = re.match(r"[0-9]+(\.[0-9]+)*", version)
     accept = f", or aws_ofi_nccl_minimum: {number[0]}, which accepts it" if number else ""

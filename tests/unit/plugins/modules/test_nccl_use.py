@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._nccl import environment as nccl_environment
+from ansible_collections.pcluster.postboot.plugins.module_utils._nccl import ofi_plugin
 from ansible_collections.pcluster.postboot.plugins.modules import nccl_use
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
@@ -153,7 +154,8 @@ def test_an_ldconfig_that_hangs_is_one_line(node: Node, monkeypatch: pytest.Monk
     )
 
 
-def test_a_plugin_is_found_where_there_is_one(node: Node) -> None:
+def test_a_plugin_is_found_where_there_is_one(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ofi_plugin, "refusal", lambda library: "")
     plugin = node.top / "fsx/aws-ofi-nccl/current/lib"
     node(plugins=[str(plugin)])
     assert str(plugin) not in str(node.file(nccl_environment.LINKER))
@@ -172,6 +174,10 @@ def test_a_plugin_is_found_where_there_is_one(node: Node) -> None:
     first = node.top / "fsx/aws-ofi-nccl/current-new/lib"
     both = [str(first), str(plugin)]
     assert not node(plugins=both)["changed"]
+    with monkeypatch.context() as other:  # it is of a cluster with another C library
+        other.setattr(ofi_plugin, "refusal", lambda library: "version `GLIBC_2.38' not found")
+        assert node(plugins=both)["changed"]
+        assert str(node.file(nccl_environment.LINKER)).splitlines()[1:] == [f"{node.home}/lib"]
     first.mkdir(parents=True)
     (first / "libnccl-net.so").write_text("")
     assert node(plugins=both)["changed"]

@@ -116,7 +116,8 @@ def test_an_old_plugin_that_loads_is_kept_with_a_warning(
     else:
         assert (done["needed"], done["origin"], done["directory"]) == (False, "bundled", str(path.parent))
         assert done["summary"] == "aws-ofi-nccl 1.7.4-aws of the EFA installer"
-        assert (lacks or "auto builds a newer one") in warning
+        assert ("auto builds a newer one" in warning) is (build == "never" and not lacks)
+        assert (NO_CUDA in warning) is (build != "never")
         assert "aws_ofi_nccl_minimum: 1.7.4" in warning
     # The remedies that both name.
     for remedy in remedies(build, lacks, builder, minimum="1.7.4"):
@@ -129,7 +130,8 @@ def remedies(build: str, lacks: str, builder: bool, minimum: str) -> list[dict[s
     """Return what a message names, as this module's options."""
     if build == "always" and builder:
         return [{"build": "auto"}, {"lacks": ""}]
-    return [{"minimum": minimum}, {"lacks": ""} if lacks else {"build": "auto"}]
+    more = {"lacks": ""} if build != "never" else {"build": "auto"} if not lacks else None
+    return [{"minimum": minimum}, *([more] if more else [])]
 
 
 @pytest.mark.parametrize("builder", [True, False])
@@ -153,8 +155,9 @@ def test_without_a_plugin_that_loads_one_line_names_what_helps(
     assert ("does not load: undefined symbol: cudaRuntimeGetVersion" in line) is bool(version) or build == "always"
     assert ("aws_ofi_nccl_build: auto" in line) is (build == "never" and not lacks)
     assert "aws_ofi_nccl_build: never" not in line
-    assert lacks in line
-    for remedy in [{"lacks": "", "build": "auto"}] if lacks else [{"build": "auto"}]:
+    assert (NO_CUDA in line) is (build != "never")
+    remedy = {"lacks": ""} if build != "never" else {"build": "auto"} if not lacks else None
+    if remedy:
         done = look(**{"builder": builder, "build": build, "lacks": lacks, **remedy})
         assert (done["failed"], done["needed"]) == (False, True)
     shutil.rmtree(tmp_path / "amazon", ignore_errors=True)
