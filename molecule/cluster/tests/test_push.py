@@ -19,7 +19,7 @@ import pytest
 
 from .bundles import bucket
 from .conftest import instance
-from .helpers import On, Run, failed, joined, ok, said, until
+from .helpers import On, Play, Run, failed, joined, ok, said, until
 from .workstation import Workstation, sessions
 
 NODES = ["cpu-st-c5-1", "el-cpu-st-c5-1"]
@@ -107,6 +107,21 @@ def test_a_bucket_that_is_not_there(workstation: Workstation) -> None:
     done = failed(workstation.play("ssm", "site", *ONE, bucket="sandbox-nobody-s"))
     assert "`bucket` of the inventory names no bucket that your AWS credentials may use" in said(done)
     assert "Traceback" not in said(done)
+
+
+def test_a_node_that_boots_is_waited_for(on: On, play: Play) -> None:
+    """As long as its cloud-init has not ended, which is what its result tells."""
+    node, result = on(NODE), "/run/cloud-init/result.json"
+    node.check_output(f"mv {result} {result}.away")
+    try:
+        done = failed(play(*ONE, "--check"))
+        assert f"{NODE} still boots after 10 s: cloud-init has not written {result}; needed: " in said(done)
+        assert "found no mount" not in said(done)
+        node.check_output(f"systemd-run --on-active=15 mv {result}.away {result}")
+        done = ok(play(*ONE))
+        assert f"{NODE} still boots: this run waits until cloud-init has written {result}, for 1800 s" in said(done)
+    finally:
+        node.run(f"[ ! -L {result}.away ] || mv {result}.away {result}")
 
 
 @pytest.mark.long
