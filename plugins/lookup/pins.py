@@ -74,11 +74,12 @@ class LookupModule(LookupBase):
             raise AnsibleLookupError(
                 f"architectures has {', '.join(sorted(unknown))}; known are {', '.join(GO_ARCHITECTURES)}"
             )
-        strangers = set(terms) - set(roles.for_nodes())
+        names = [name for term in terms for name in term.split(",")]  # -e gives text with commas
+        strangers = set(names) - set(roles.for_nodes())
         if strangers:
             known = ", ".join(sorted(set(roles.for_nodes()) - {"common"}))
             raise AnsibleLookupError(f"there is no component {', '.join(sorted(strangers))}; there are {known}")
-        return [pin for role in terms or roles.for_nodes() for pin in self._pins(role, dict(variables or {}))]
+        return [pin for role in names or roles.for_nodes() for pin in self._pins(role, dict(variables or {}))]
 
     def _pins(self, role: str, variables: dict[str, Any]) -> list[dict[str, Any]]:
         defaults = roles.load(self._loader, role, "defaults/main.yml")

@@ -18,9 +18,11 @@ ROLES = components.ROOT / "roles"
 
 
 def for_nodes() -> list[str]:
-    return sorted(
-        path.name for path in ROLES.iterdir() if not (components.ROOT / "playbooks" / f"{path.name}.yml").is_file()
-    )
+    return sorted(path.name for path in ROLES.iterdir() if not _is_job(path.name))
+
+
+def _is_job(role: str) -> bool:
+    return (components.ROOT / "playbooks" / f"{role}.yml").is_file()
 
 
 def read_roles(names: Iterable[str] | None = None) -> dict[str, Role]:
@@ -36,6 +38,7 @@ def read_roles(names: Iterable[str] | None = None) -> dict[str, Role]:
                 name,
                 options,
                 *variables,
+                job=_is_job(name),
                 outside=MONITORING in described.nodes,
                 platforms=described.platforms,
                 addresses=[unit.address for unit in described.units if unit.option],

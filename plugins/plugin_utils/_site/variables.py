@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,8 +13,9 @@ from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import deprecations, supported
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import conversions, deprecations, supported
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.components import Elsewhere
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.parsers import parser_of, problems, shown
 
 # Read when this file is imported, which happens before Ansible forks: once a run, and not once for each host.
 DEPRECATED = deprecations.read()
@@ -49,12 +49,26 @@ class Role:
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     internals: Mapping[str, Any] = field(default_factory=dict)
+    job: bool = False  # its variables become options of modules and actions, which convert text
     outside: bool = False  # the monitoring instance may have it, which is in no cluster
     platforms: Mapping[str, Elsewhere] = field(default_factory=dict)  # those on which it is not as usual
     addresses: Sequence[str] = ()  # the variables with the addresses of its exporters
 
     def pins(self) -> list[str]:
         return [name for name in self.options if name.endswith("_sha256")]
+
+    def value_errors(self, name: str, value: Any) -> list[str]:
+        """Return what is wrong with the value of a variable: its type, or what another program makes of its text."""
+        option, default = self.options[name], self.defaults.get(name)
+        if value is None and default not in (None, "") and not self.job:
+            return [f"{name} is null; needed: {needed(option)}, or no line with {name} for its default"]
+        lines = value_errors(name, value, option, text=self.job)
+        if lines or value is None or value == default:
+            return lines
+        if conversions.is_text_for_more(value, option):
+            value = ArgumentSpecValidator({name: dict(option)}).validate({name: value}).validated_parameters[name]
+        declared = self.internals.get(f"__{self.name}_parsers") or {}
+        return problems(parser_of(name, declared), name, value)
 
 
 @dataclass
@@ -87,15 +101,6 @@ def dynamic(value: Any) -> bool:
     return False
 
 
-def shown(value: Any) -> str:
-    """Write a value for an error message, on one line and not too long."""
-    try:
-        text = json.dumps(value, default=str)
-    except (TypeError, ValueError):
-        text = str(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
 def needed(option: Mapping[str, Any]) -> str:
     """Say in words what an option may be."""
     kind = str(option.get("type", "str"))
@@ -108,25 +113,30 @@ def needed(option: Mapping[str, Any]) -> str:
     return text
 
 
-def value_errors(name: str, value: Any, option: Mapping[str, Any]) -> list[str]:
+def value_errors(name: str, value: Any, option: Mapping[str, Any], text: bool = True) -> list[str]:
+    """Return what is wrong with a value. With `text`, what reads it converts text for a list or a dictionary."""
     if value is None and not option.get("required"):
         return []
-    inner = [] if option.get("no_log") else _inner_errors(name, value, option)
+    secret = bool(option.get("no_log"))
+    inner = [] if secret else _inner_errors(name, value, option, text)
     if inner:
         return inner
+    line = f"{name} is {'a value that is not shown' if secret else shown(value)}; needed: {needed(option)}"
+    if not conversions.certain(value, option, booleans=text) or (
+        not text and conversions.is_text_for_more(value, option)
+    ):
+        if not secret and conversions.is_text_for_more(value, option):
+            line += f", such as {conversions.written(name, value, str(option['type']))}"
+        return [line + (" in quotes" if isinstance(value, float) and option.get("type") == "str" else "")]
     result = ArgumentSpecValidator({name: dict(option)}).validate({name: value})
     if not result.error_messages:
         return []
-    found = "a value that is not shown" if option.get("no_log") else shown(value)
-    line = f"{name} is {found}; needed: {needed(option)}"
-    if option.get("options") or option.get("elements"):
+    if not secret and (option.get("options") or option.get("elements")):
         line += f" ({' '.join(result.error_messages[0].split())})"
-    if option.get("no_log"):
-        line = f"{name} is {found}; needed: {needed(option)}"
     return [line]
 
 
-def _inner_errors(name: str, value: Any, option: Mapping[str, Any]) -> list[str]:
+def _inner_errors(name: str, value: Any, option: Mapping[str, Any], text: bool) -> list[str]:
     """Return a line for each key that is wrong in a dictionary, or in those of a list, where the keys are known."""
     options: Mapping[str, Mapping[str, Any]] = option.get("options") or {}
     lines: list[str] = []
@@ -139,7 +149,7 @@ def _inner_errors(name: str, value: Any, option: Mapping[str, Any]) -> list[str]
                 lines.append(f"{where}.{key} is no key: " + (f"did you mean {near[0]}?" if near else _known(options)))
         for key, inner in options.items():
             if key in given:
-                lines += value_errors(f"{where}.{key}", given[key], inner)
+                lines += value_errors(f"{where}.{key}", given[key], inner, text)
             elif inner.get("required") and key not in meant:
                 lines.append(f"{where}.{key} is not set; needed: {needed(inner)}")
     return lines
@@ -425,7 +435,7 @@ class Checker:
         except ValueError as error:
             self.errors.append(f"{name} cannot be worked out: {error}")
             return default
-        self.errors += value_errors(name, value, option) if option else []
+        self.errors += role.value_errors(name, value) if option else []
         return value
 
     def _try(self, name: str, default: Any) -> Any:

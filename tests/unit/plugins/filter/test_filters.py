@@ -7,10 +7,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleFilterError
 
 from ansible_collections.pcluster.postboot.plugins.filter.as_files import as_files
 from ansible_collections.pcluster.postboot.plugins.filter.builder_in_play import builder_in_play
+from ansible_collections.pcluster.postboot.plugins.filter.environment import environment
 from ansible_collections.pcluster.postboot.plugins.filter.local_address import local_address
+from ansible_collections.pcluster.postboot.plugins.filter.merged import merged
 from ansible_collections.pcluster.postboot.plugins.filter.mount_problems import mount_problems
 from ansible_collections.pcluster.postboot.plugins.filter.parents import parents
 from ansible_collections.pcluster.postboot.plugins.filter.problems import problems
@@ -167,3 +170,61 @@ def test_secret_paths_finds_what_is_read_later_and_is_no_certificate() -> None:
         "/s/token",
     ]
     assert secret_paths({}) == []
+
+
+def test_merged() -> None:
+    assert merged({"a": 1, "b": 2, "c": 3}, {"b": None, "c": {}, "d": False}) == {"a": 1, "c": {}, "d": False}
+    assert merged({"a": 1}, {}) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("NCCL_P2P_DISABLE", True, "1"),
+        ("NCCL_P2P_DISABLE", "False", "0"),
+        ("NCCL_P2P_LEVEL", "NVL", "NVL"),
+        ("NCCL_BUFFSIZE", 8388608, "8388608"),
+        ("NCCL_BUFFSIZE", "0x800000", "0x800000"),
+        ("NCCL_NET_OVERHEAD", "-2", "-2"),
+        ("NCCL_THREAD_THRESHOLDS", "16 16 64", "16 16 64"),
+        ("NCCL_ALGO", "ring;allreduce:tree,collnetdirect", "ring;allreduce:tree,collnetdirect"),
+        ("NCCL_DEBUG", "info", "info"),
+        ("NCCL_SOCKET_IFNAME", "", ""),
+        ("NCCL_HOSTID", "007", "007"),  # a text
+        ("OFI_NCCL_USE_IPV6_TCP", True, "1"),
+        ("OFI_NCCL_NET_LATENCY", "35.5", "35.5"),
+        ("FI_EFA_FORK_SAFE", False, "0"),
+        ("FI_EFA_FORK_SAFE", "yes", "yes"),  # as libfabric reads it
+        ("FI_LOG_LEVEL", "warn", "warn"),
+        ("UCX_NET_DEVICES", "mlx5_0:1, mlx5_1:1", "mlx5_0:1, mlx5_1:1"),  # another reader, of which nothing is known
+        ("OMP_NUM_THREADS", 8, "8"),
+        ("OMP_NUM_THREADS", "08", "08"),
+    ],
+)
+def test_a_value_of_the_environment(name: str, value: Any, text: str) -> None:
+    assert environment({name: value, "NCCL_NET": None}) == {name: text}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "read"),
+    [
+        ("NCCL_BUFFSIZE", "8M", 8),
+        ("NCCL_BUFFSIZE", "1e6", 1),
+        ("NCCL_BUFFSIZE", "0x10M", 16),
+        ("NCCL_IB_TC", "0106", 70),
+        ("NCCL_IB_TC", "09", 0),
+        ("NCCL_IB_TIMEOUT", "22.5", 22),
+        ("FI_EFA_TX_SIZE", "4K", 4),
+        ("FI_EFA_TX_SIZE", "+010", 8),
+    ],
+)
+def test_a_number_that_is_read_as_another_is_refused(name: str, value: str, read: int) -> None:
+    with pytest.raises(AnsibleFilterError, match=f"because this is read as {read}$"):
+        environment({name: value})
+
+
+def test_a_value_of_the_environment_may_be_text_that_holds_it() -> None:
+    assert environment('{"NCCL_P2P_DISABLE": true}') == {"NCCL_P2P_DISABLE": "1"}
+    assert environment("NCCL_DEBUG=INFO NCCL_NVLS_ENABLE=0") == {"NCCL_DEBUG": "INFO", "NCCL_NVLS_ENABLE": "0"}
+    with pytest.raises(AnsibleFilterError, match="needed: "):
+        environment("NCCL_DEBUG")
