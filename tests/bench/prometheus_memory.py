@@ -94,7 +94,7 @@ def configuration(nodes: int, interval: int, address: str, agent: bool) -> str:
     rules = str(metrics.REPO / "roles/prometheus/files/rules/*.yml")
     timing = {"scrape_interval": f"{interval}s", "evaluation_interval": "1m"}
     if agent:
-        queue = metrics.role("prometheus")("prometheus_amp_queue")
+        queue = metrics.role("prometheus")("__prometheus_amp_queue_defaults")
         write = {"url": f"http://{address}/write", "queue_config": queue}
         return json.dumps({"global": timing, "remote_write": [write], "scrape_configs": jobs})
     return json.dumps({"global": timing, "rule_files": [rules], "scrape_configs": jobs})

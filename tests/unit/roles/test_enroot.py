@@ -126,8 +126,8 @@ def test_enroot_conf(variables: Variables, repo: Path) -> None:
         f"ENROOT_CACHE_PATH {value('__enroot_own') % '/scratch/enroot/cache'}",
         "ENROOT_TEMP_PATH /scratch/enroot/tmp",
         "ENROOT_ROOTFS_WRITABLE yes",
-        "ENROOT_TRANSFER_RETRIES 3",
         "ENROOT_RESTRICT_DEV no",
+        "ENROOT_TRANSFER_RETRIES 3",
     ]
 
 

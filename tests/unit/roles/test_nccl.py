@@ -314,7 +314,8 @@ def test_a_shell_finds_it(shared: Callable[..., Path], shell: str) -> None:
     assert found["NCCL_HOME"] == f"{folder}/{NCCL}"
     assert (found["NCCL_SOCKET_IFNAME"], found["ODD"]) == ("^docker,lo", 'it\'s "$HOME"')
     # Nothing of its own is left behind.
-    assert {name for name in found if name.startswith(("NCCL", "_nccl", "NOT"))} == {"NCCL_HOME", "NCCL_SOCKET_IFNAME"}
+    ours_alone = {name for name in found if name.startswith(("NCCL", "_nccl", "NOT"))}
+    assert ours_alone == {"NCCL_HOME", "NCCL_SOCKET_IFNAME", "NCCL_DEBUG"}
     own = sourced(folder, shell, before="export LD_LIBRARY_PATH=/mine NCCL_SOCKET_IFNAME=eth0 ODD=")
     assert own["LD_LIBRARY_PATH"] == f"{ours}:/mine"
     assert (own["NCCL_SOCKET_IFNAME"], own["ODD"]) == ("eth0", "")
