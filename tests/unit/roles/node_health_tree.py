@@ -76,7 +76,7 @@ class Node:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.now = NOW
+        self.now, self.ahead = NOW, 0.0  # seconds by which the clock was set
         self.settings = settings(facts())
         self.settings.update(
             page="http://127.0.0.1:1/metrics", textfiles="/textfiles", state="/state", interval=30, slow_interval=600,
@@ -196,7 +196,8 @@ class Node:
     def look(self, later: float = 30, forget: bool = False) -> dict[str, Any]:
         """Look at the node, so many seconds after the last look; return the state."""
         self.now += later
-        return main.run(self.settings, str(self.root), str(self.kmsg), forget, lambda: self.now)
+        clocks = (lambda: self.now + self.ahead, lambda: self.now)
+        return main.run(self.settings, str(self.root), str(self.kmsg), forget, *clocks)
 
     def found(self, later: float = 30, forget: bool = False) -> dict[tuple[str, str], str]:
         """Look at the node; return the class of each finding by its name and subject."""

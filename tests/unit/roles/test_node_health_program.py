@@ -295,3 +295,28 @@ def test_a_gpu_that_is_gone_is_written_for_everybody(node: Node) -> None:
     start(node)
     state: dict[str, Any] = json.loads((node.root / SHARED).read_text())
     assert state["findings"][0]["class"] == "replace"
+
+
+@pytest.mark.parametrize("step", [3600.0, -6 * 3600.0])
+def test_a_step_of_the_clock_neither_makes_a_finding_nor_hides_one(node: Node, step: float) -> None:
+    """A GPU's clocks count once they were slowed for five minutes."""
+    node.values[3]["DCGM_FI_DEV_CLOCKS_EVENT_REASONS"] = 0x40
+    assert node.found(30) == {}
+    node.ahead = step
+    assert node.found(30) == {}
+    state = node.look(300)
+    assert [(one["finding"], one["subject"]) for one in state["findings"]] == [("gpu_clocks_slowed", "GPU 3")]
+    # People read both times by the clock as it is now.
+    assert state["time"] == node.now + step
+    assert state["findings"][0]["since"] == node.now - 330 + step
+
+
+def test_the_copy_for_the_head_node_is_as_rare_after_a_step_of_the_clock(node: Node) -> None:
+    node.look()
+    (copy,) = (node.root / "opt/slurm/pcluster-postboot/health/nodes").iterdir()
+    first = copy.stat().st_mtime_ns
+    node.ahead = 3600.0
+    node.look(30)
+    assert copy.stat().st_mtime_ns == first
+    node.look(300)
+    assert copy.stat().st_mtime_ns != first

@@ -31,7 +31,8 @@ class Look:
         self, settings: dict[str, Any], memory: dict[str, Any], root: str = "", now: Callable[[], float] = time.time
     ) -> None:
         self.settings, self.memory, self.root = settings, memory, root
-        self.now = now()
+        self.now = now()  # by a clock that nobody sets
+        self.ahead = 0.0  # seconds by which the clock that people set is ahead of that
         self.patience = float(settings.get("patience", 5))
         self.skipped: dict[str, str] = {}
         self.findings: dict[tuple[str, str], dict[str, Any]] = {}
@@ -96,6 +97,6 @@ class Look:
         self.skipped.setdefault(check, " ".join(why.split())[:LONGEST])
 
     def result(self) -> list[dict[str, Any]]:
-        """Return the findings, and remember since when each of them has been there."""
+        """Return the findings, and remember since when each of them has been there, by the clock of `now`."""
         self.memory["seen"] = self._seen_now
         return [self.findings[key] for key in sorted(self.findings)]

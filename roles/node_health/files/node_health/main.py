@@ -28,6 +28,7 @@ node_health.prom for node_exporter, and a copy of the state for the head node.
 BOOT = "/proc/sys/kernel/random/boot_id"
 SHARED = "pcluster-postboot/health/nodes"  # below Slurm's folder, which the head node shares
 SHARE_EVERY = 300.0
+STEP = 1.0  # seconds; what two clocks differ by beyond that is a step of one of them
 NEEDED = ("node", "gpus", "efa", "classes", "xids", "xids_none", "sxids_none", "state", "textfiles", "page", "interval")
 
 
@@ -85,9 +86,9 @@ def state(look: Look) -> dict[str, Any]:
         "instance_id": settings["instance_id"],
         "instance_type": settings["instance_type"],
         "boot_id": look.text(BOOT).strip(),
-        "time": round(look.now, 3),
+        "time": round(look.now + look.ahead, 3),
         "gpus": sorted(look.remembered("gpus")),
-        "findings": look.result(),
+        "findings": [{**one, "since": round(one["since"] + look.ahead, 3)} for one in look.result()],
         "skipped": dict(sorted(look.skipped.items())),
     }
 
@@ -128,7 +129,7 @@ def put(path: str, text: str, mode: int = 0o644) -> None:
 def share(look: Look, found: dict[str, Any]) -> None:
     """Put a copy of the state where the head node reads it, when the findings have changed, and now and then."""
     slurm = look.settings["slurm"]
-    told = [[one["finding"], one["class"], one["subject"], one["since"]] for one in found["findings"]]
+    told = [[one["finding"], one["class"], one["subject"], one["since"]] for one in look.result()]
     last = look.remembered("shared")
     if not slurm or not look.settings["node"]:
         return
@@ -180,17 +181,34 @@ def forget(memory: dict[str, Any]) -> None:
         memory.pop(key, None)
 
 
+def boot_clock() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def run(
-    settings: dict[str, Any], root: str, kmsg: str, forgetting: bool = False, now: Callable[[], float] = time.time
+    settings: dict[str, Any],
+    root: str,
+    kmsg: str,
+    forgetting: bool = False,
+    now: Callable[[], float] = time.time,
+    up: Callable[[], float] = boot_clock,
 ) -> dict[str, Any]:
     """Look once, and write down what was found; return the state."""
     begun = time.monotonic()
     folder = root + settings["state"]
     memory = read_memory(f"{folder}/memory.json", Look(settings, {}, root).text(BOOT).strip())
+    # All times of the memory are by the boot clock, from where the other clock was at the first look of this boot.
+    booted = memory.setdefault("booted", now() - up())
+
+    def steady() -> float:
+        return float(booted + up())
+
     if forgetting:
-        kernel_log.check(Look(settings, memory, root, now), kmsg)  # what the log has said is read, and forgotten
+        kernel_log.check(Look(settings, memory, root, steady), kmsg)  # what the log has said is read, and forgotten
         forget(memory)
-    look = Look(settings, memory, root, now)
+    look = Look(settings, memory, root, steady)
+    ahead = now() - look.now
+    look.ahead = ahead if abs(ahead) > STEP else 0.0
 
     def save() -> None:
         put(f"{folder}/memory.json", json.dumps(memory) + "\n", 0o600)
