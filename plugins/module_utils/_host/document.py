@@ -9,6 +9,9 @@ import math
 import re
 from typing import Any, NoReturn
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
+
+LARGEST = 64 << 20  # bytes of a file
 ANY = "*"  # in a shape: every other key of an object
 DEEPEST = 64  # levels of lists and objects, far below the depth at which Python gives up
 _NOTHING: Any = object()
@@ -33,9 +36,12 @@ def parse(text: str | bytes) -> Any:
 
 
 def read(path: str) -> Any:
-    """Return what a JSON file means; an OSError or a ValueError where it cannot be read."""
-    with open(path, "rb") as stream:
-        return parse(stream.read())
+    """Return what a JSON file means; an OSError or a ValueError where it cannot be read, or is no regular file."""
+    with files.open_regular(path, follow=True) as stream:
+        text = stream.read(LARGEST + 1)
+    if len(text) > LARGEST:
+        raise ValueError(f"it is larger than {LARGEST >> 20} MiB")
+    return parse(text)
 
 
 def whole(text: str) -> int | None:

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._efa import devices
-from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, files, lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import shown
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify import cluster, health_dcgm, health_jobs, nccl
 from ansible_collections.pcluster.postboot.plugins.module_utils._verify.cluster import Context, Node, Output
@@ -26,9 +26,10 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._verify.report i
 STATES = "pcluster-postboot/health/nodes"
 # A copy is written every 5 minutes.
 _OLD = 15 * 60
-_LATEST = 2.0**40  # seconds since the epoch that a clock may show
 _FINDING = dict.fromkeys(("finding", "class", "subject", "evidence"), str)
 _STATE = {"schema": int, "time": float, "findings": [_FINDING], "skipped": {document.ANY: str}}
+# By how much the file server's clock may be ahead of this machine's.
+_SKEW = 60
 # How many lines of single nodes a check may have.
 _MOST_LINES = 8
 _AWSLABS = (
@@ -191,10 +192,10 @@ def _states(context: Context, nodes: Sequence[Node]) -> Iterator[_Told]:
             why = f"no state in {folder}: role node_health has not run there, or has been told not to"
             yield _Told(name, "unknown" if missed else "skipped", why, missed=missed)
             continue
-        age = time.time() - _time(state)
+        age = time.time() - state["stamped"]
         found = tuple(_known(name, state))
-        if age > _OLD:
-            why = f"its last state is of {lock.utc(_time(state))}; see 'systemctl status"
+        if not -_SKEW <= age <= _OLD:
+            why = f"its last state is of {lock.utc(state['stamped'])}; see 'systemctl status"
             yield _Told(name, "unknown", f"{why} pcluster-node-health.timer' there", found)
         elif any(one.class_ != "watch" for one in found):
             yield _failed(found)
@@ -207,9 +208,11 @@ def _states(context: Context, nodes: Sequence[Node]) -> Iterator[_Told]:
 
 
 def _state(path: str) -> dict[str, Any] | None:
-    with contextlib.suppress(OSError, ValueError):
-        found = document.fitted(document.read(path), _STATE)
-        return found if found.get("schema") == 1 else None
+    with contextlib.suppress(OSError, ValueError), files.open_regular(path) as stream:
+        found = document.fitted(document.parse(stream.read(document.LARGEST)), _STATE)
+        if found.get("schema") == 1:
+            # By the file server's clock: the node's own may be another.
+            return {**found, "stamped": os.fstat(stream.fileno()).st_mtime if found.get("time") else 0.0}
     return None
 
 
@@ -218,12 +221,6 @@ def _known(node: str, state: Mapping[str, Any]) -> Iterator[Finding]:
         told = {key: one.get(key, "") for key in _FINDING}
         class_ = told["class"] if told["class"] in CLASSES else "watch"
         yield Finding(node, told["finding"], class_, told["subject"], told["evidence"], "node_health", deep=False)
-
-
-def _time(state: Mapping[str, Any]) -> float:
-    """Return when the node was looked at; 0 for a time that no clock has."""
-    told = float(state.get("time", 0))
-    return told if 0 < told < _LATEST else 0.0
 
 
 # --- EFA ---------------------------------------------------------------------------------------------------------

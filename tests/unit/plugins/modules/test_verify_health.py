@@ -72,9 +72,11 @@ class Cluster(slurm.Cluster):
         (self.root / name / "diag").write_text(text)
         (self.root / name / "code").write_text(str(code))
 
-    def state(self, name: str, *findings: dict[str, str], **more: Any) -> None:
+    def state(self, name: str, *findings: dict[str, str], stamped: float = 0, **more: Any) -> None:
         found = {"schema": 1, "node": name, "time": time.time(), "findings": findings, "skipped": {}, **more}
         (self.states / f"{name}.json").write_text(json.dumps(found))
+        stamped = stamped or time.time()
+        os.utime(self.states / f"{name}.json", (stamped, stamped))
 
     def mark(self, name: str, what: str) -> None:
         (self.root / name / what).touch()
@@ -387,13 +389,21 @@ def test_a_state_that_cannot_be_used(cluster: Cluster, run: Run, text: str) -> N
     assert (status, message[:4]) == ("unknown", "n1: ")
 
 
-def test_an_old_state_is_not_taken_for_todays(cluster: Cluster, run: Run) -> None:
-    cluster.state("n1", GONE, time=0)
+@pytest.mark.parametrize(("stamped", "shown"), [(1.0, "1970-01-01T00:00:01Z"), (4e9, "2096-10-02T07:06:40Z")])
+def test_an_old_state_is_not_taken_for_todays(cluster: Cluster, run: Run, stamped: float, shown: str) -> None:
+    """Nor is one from the future."""
+    cluster.state("n1", GONE, stamped=stamped)
     ((_subject, _name, status, message), _n2) = checks(run(**only("node_health")))
     assert (status, message) == (
         "unknown",
-        "n1: its last state is of 1970-01-01T00:00:00Z; see 'systemctl status pcluster-node-health.timer' there",
+        f"n1: its last state is of {shown}; see 'systemctl status pcluster-node-health.timer' there",
     )
+
+
+@pytest.mark.parametrize("clock", [1.0, 4e9])
+def test_a_node_whose_own_clock_is_off_is_read_all_the_same(cluster: Cluster, run: Run, clock: float) -> None:
+    cluster.state("n1", GONE, time=clock)
+    assert checks(run(**only("node_health")))[0][2] == "failed"
 
 
 @pytest.mark.parametrize(
