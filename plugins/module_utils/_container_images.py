@@ -77,14 +77,17 @@ def look(directory: str, settings: str) -> Outlook:
 
 def wait(directory: str, settings: str, seconds: float, pause: float = 1.0) -> Outlook:
     """Wait until the importer has tried all images, or until the seconds are over."""
-    begun = time.time()
+    begun = shown = time.monotonic()
+    updated = 0.0
     while True:
         lock.heartbeat()
         outlook = look(directory, settings)
-        now = time.time()
+        now = time.monotonic()
+        if outlook.updated != updated:
+            updated, shown = outlook.updated, now
         if outlook.settled or now - begun > seconds:
             return outlook
-        if outlook.current and now - outlook.updated > SILENT:
+        if outlook.current and now - shown > SILENT:
             raise Problem(
                 f"the importer of {directory} has said nothing for {SILENT} s; see 'journalctl -u container-images'",
                 settled=True,

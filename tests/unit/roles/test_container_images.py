@@ -179,7 +179,8 @@ def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Head]:
     monkeypatch.setattr(os, "environ", os.environ.copy())
     pause = threading.Event.wait
     monkeypatch.setattr(threading.Event, "wait", lambda event, timeout=None: pause(event, timeout and timeout / 10))
-    monkeypatch.setattr(main, "time", SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(seconds / 10)))
+    hasty = SimpleNamespace(time=time.time, monotonic=time.monotonic, sleep=lambda seconds: time.sleep(seconds / 10))
+    monkeypatch.setattr(main, "time", hasty)
     # What the importer asks to be told is a test's own affair.
     before = {sign: signal.getsignal(sign) for sign in (signal.SIGTERM, signal.SIGHUP)}
     with lab.serving(Registry) as url:
@@ -1025,3 +1026,20 @@ def test_a_deep_and_wide_tree_of_an_image_is_cleared() -> None:
         files.clear(str(work))
         assert list(work.iterdir()) == []
         assert Path("/etc/passwd").exists()
+
+
+@pytest.mark.parametrize("step", [3600.0, -6 * 3600.0])
+def test_a_step_of_the_clock_neither_brings_the_next_try_nor_keeps_it_away(
+    monkeypatch: pytest.MonkeyPatch, step: float
+) -> None:
+    waiting = importer.Importer.__new__(importer.Importer)
+    waiting.tries = {}
+    clock = SimpleNamespace(wall=1_795_000_000.0, up=300.0)
+    monkeypatch.setattr(importer, "time", SimpleNamespace(time=lambda: clock.wall, monotonic=lambda: clock.up))
+    entry = {"next_try": clock.wall + 60}
+    assert waiting._waits("a:1", entry)
+    clock.wall += step
+    assert waiting._waits("a:1", entry)
+    clock.up += 61
+    assert not waiting._waits("a:1", entry)
+    assert not waiting._waits("b:1", {})

@@ -49,6 +49,7 @@ class Importer:
         self.seen: dict[str, Any] = {"asked": 0.0}
         self.stamp: object = None
         self.looked = 0.0
+        self.tries: dict[str, tuple[float | None, float]] = {}
         self.jobs: dict[str, threading.Thread] = {}
         self.reserved: dict[str, int] = {}
         self.guard = threading.RLock()
@@ -85,11 +86,11 @@ class Importer:
             return False
         self._refresh()
         self.jobs = {name: job for name, job in self.jobs.items() if job.is_alive()}
-        now = time.time()
+        now = time.monotonic()
         due = [
             name
             for name, entry in self.entries.items()
-            if entry["state"] != "present" and name not in self.jobs and entry.get("next_try", 0) <= now
+            if entry["state"] != "present" and name not in self.jobs and not self._waits(name, entry)
         ]
         settled = not due and is_settled({"images": self.entries})
         # Whoever waits for another try still says now and then that it lives.
@@ -107,6 +108,15 @@ class Importer:
             self._save()
         return False
 
+    def _waits(self, name: str, entry: Entry) -> bool:
+        """Say whether an image waits for its next try. The time is kept for people; the clock may be set meanwhile."""
+        told, until = self.tries.get(name, (None, 0.0))
+        if told != entry.get("next_try", 0):
+            told = entry.get("next_try", 0)
+            until = time.monotonic() + told - time.time()
+            self.tries[name] = (told, until)
+        return time.monotonic() < until
+
     # What is wanted
 
     def _refresh(self) -> None:
@@ -115,12 +125,12 @@ class Importer:
         self.asked.clear()
         read = (self.settings_path, self.settings.file, self.settings.credentials, program(self.settings))
         stamp = [_stamp(path) for path in read]
-        if stamp == self.stamp and not asked and time.time() - self.looked < self.settings.retry_interval:
+        if stamp == self.stamp and not asked and time.monotonic() - self.looked < self.settings.retry_interval:
             return
         if asked:
             self.seen["asked"] = time.time()
         first, changed = self.stamp is None, stamp != self.stamp
-        self.stamp, self.looked = stamp, time.time()
+        self.stamp, self.looked = stamp, time.monotonic()
         try:
             self.settings = self._settings()
         except ImageError as error:
@@ -244,7 +254,7 @@ class Importer:
             self.dirty = True
         self._require_space(image, manifest)
         self.say(f"{image}: importing {size(manifest.size)} in {len(manifest.layers)} layers, {manifest.digest}")
-        begun, part = time.time(), self._part(image)
+        begun, part = time.monotonic(), self._part(image)
         private(os.path.dirname(part))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part)
@@ -268,7 +278,7 @@ class Importer:
                 entry.pop(key, None)
             entry.update(state="present", size=status.st_size, inode=status.st_ino, finished=time.time())
             self.dirty = True
-        self.say(f"{image}: done, {final} has {size(status.st_size)}, after {time.time() - begun:.0f} s")
+        self.say(f"{image}: done, {final} has {size(status.st_size)}, after {time.monotonic() - begun:.0f} s")
 
     def _require_space(self, image: Image, manifest: Manifest) -> None:
         """Wait for the room that other imports take; refuse an image for which there is none without them either."""
@@ -313,24 +323,24 @@ class Importer:
         enroot = Enroot(self.settings, self.logins)
         with self.guard:
             cache = enroot.prepare()
-        told, deadline, count = time.time(), time.time() + self.settings.timeout, len(manifest.layers)
+        told, deadline, count = time.monotonic(), time.monotonic() + self.settings.timeout, len(manifest.layers)
 
         def goes_on() -> bool:
             nonlocal told
-            if self.stop.wait(0.2) or time.time() > deadline:
+            if self.stop.wait(0.2) or time.monotonic() > deadline:
                 return False
             layers = [os.path.join(cache, layer.partition(":")[2]) for layer in manifest.layers]
             done = sum(map(os.path.exists, layers))
             if entry.get("layers") != [done, count]:
                 entry["layers"], self.dirty = [done, count], True
-            if time.time() - told >= 30:
-                told = time.time()
+            if time.monotonic() - told >= 30:
+                told = time.monotonic()
                 made = f", {size(os.path.getsize(part))} written" if os.path.exists(part) else ""
                 self.say(f"{image}: {done} of {count} layers are here{made}")
             return True
 
         result = enroot.run(image, manifest.digest, part, self._log_of(image), goes_on)
-        if time.time() > deadline:
+        if time.monotonic() > deadline:
             raise Trouble(f"not imported within {self.settings.timeout:.0f} s (container_images_timeout)", again=True)
         return result
 
@@ -415,7 +425,7 @@ class Importer:
                 "updated": time.time(),
             }
             put(os.path.join(self.settings.directory, STATE), json.dumps(state, indent=1, sort_keys=True) + "\n")
-            self.dirty, self.saved = False, time.time()
+            self.dirty, self.saved = False, time.monotonic()
 
     def say(self, line: str) -> None:
         """Tell the journal, and the log that users read."""

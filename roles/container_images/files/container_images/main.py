@@ -116,21 +116,24 @@ def download(options: argparse.Namespace) -> int:
 
 def follow(options: argparse.Namespace, asked: float) -> int:
     """Show the log from now on until nothing is left to do."""
-    position, silent_since = (os.path.getsize(options.log) if os.path.exists(options.log) else 0), time.time()
+    position, silent_since = (os.path.getsize(options.log) if os.path.exists(options.log) else 0), time.monotonic()
+    updated = None
     while True:
         state = read_state(options.directory)
+        if state.get("updated") != updated:
+            updated, silent_since = state.get("updated"), time.monotonic()
         seen = state.get("seen", {})
         with contextlib.suppress(OSError), open(options.log, encoding="utf-8", errors="replace") as stream:
             stream.seek(position)
             text = stream.read()
             position = stream.tell()
             if text:
-                silent_since = time.time()
+                silent_since = time.monotonic()
                 print("\n".join(map(visible, text.split("\n"))), end="", flush=True)
         current = seen.get("file", "") == digest_of(options.file) and seen.get("asked", 0) >= asked
         if current and is_settled(state):
             break
-        if time.time() - max(silent_since, state.get("updated", 0)) > SILENT:
+        if time.monotonic() - silent_since > SILENT:
             raise ImageError("the importer says nothing; on the head node: systemctl status container-images")
         time.sleep(1)
     options.json = False
