@@ -6,7 +6,11 @@
 root=${PCLUSTER_POSTBOOT_ROOT:-}
 export PATH="${root:+$root/bin:}/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" LC_ALL=C.UTF-8
 umask 022
-began=$(date +%s)
+now() { # in seconds of this boot: the clock may still be set during a boot
+  read -r up _ < /proc/uptime
+  echo "${up%%.*}"
+}
+began=$(now)
 opt=$root/opt/pcluster-postboot
 report=$root/var/lib/pcluster-postboot/report.json
 # ParallelCluster's own proxy, of which only login shells know.
@@ -26,12 +30,12 @@ fi
 mkdir -p "$opt" && here=$(mktemp -d "$opt/.fleet.XXXXXX") || exit 1
 trap 'rm -rf "$here"' EXIT
 trap 'exit 143' HUP INT TERM
-: > "$here/begun"
+former=$(if [ -e "$report" ]; then sha256sum < "$report"; fi)
 find "$opt" -maxdepth 1 -name '.fleet.*' -mmin +1440 -exec rm -rf {} + # what runs that were killed have left
 
 answer() { # CODE: what the controller reads, and then what people read
   told=-
-  if [ -n "$(find "$report" -newer "$here/begun" 2> /dev/null)" ]; then told=$(gzip -9 < "$report" | base64 -w 0); fi
+  if [ -e "$report" ] && [ "$(sha256sum < "$report")" != "$former" ]; then told=$(gzip -9 < "$report" | base64 -w 0); fi
   after=$(readlink "$opt/current")
   echo "pcluster-postboot-fleet 1 $1 ${before:--} ${after:--} $told"
   tail -n 20 "$here/said"
@@ -45,7 +49,7 @@ fail() {
 # A node may still boot when SSM answers. Its boot would then put its own bundle in place of this one.
 boots=$root/run/cloud-init
 until [ ! -d "$boots" ] || [ -e "$boots/result.json" ] || [ -e "$boots/disabled" ]; do
-  waited=$(($(date +%s) - began))
+  waited=$(($(now) - began))
   [ "$waited" -lt $((seconds / 2)) ] || fail "the node still boots after $waited s: there is no $boots/result.json"
   sleep 2
 done
@@ -69,6 +73,6 @@ fi
 # What the node has been taken for stays, because bootstrap.sh would take it for auto.
 mode=$(if [ -r "$opt/mode" ]; then cat "$opt/mode"; fi)
 case $mode in auto | gpu | cpu) set -- --mode "$mode" "$@" ;; esac
-bash "$script" --bundle "$bundle" --sha256 "$sha256" --budget "$((seconds - $(date +%s) + began))" \
+bash "$script" --bundle "$bundle" --sha256 "$sha256" --budget "$((seconds - $(now) + began))" \
   "$@" > "$here/said" 2>&1 < /dev/null
 answer $?

@@ -34,7 +34,7 @@ opt=$root/opt/pcluster-postboot home=$opt/0.2.0-${4:0:12}
 case $2 in /*) mkdir -p "$home" && tar -xzf "$2" -C "$home" && touch "$home/.complete" ;; esac
 ln -sfn "${home##*/}" "$opt/current"
 kept=$root/var/lib/pcluster-postboot
-if [ -e "$root/report" ]; then mkdir -p "$kept" && cp "$root/report" "$kept/report.json"; fi
+if [ -e "$root/report" ]; then mkdir -p "$kept" && cp -p "$root/report" "$kept/report.json"; fi
 echo "pcluster-postboot: the bundle is here"
 if [ -e "$root/fails" ]; then echo "pcluster-postboot: fsx failed; see the log" >&2 && exit 3; fi
 echo "pcluster-postboot: all is well"
@@ -181,8 +181,11 @@ def test_the_mode_of_the_node_stays(node: Node, recorded: str, given: tuple[str,
     assert [word for name, value in arguments if name == "--mode" for word in (name, value)] == wanted
 
 
-def test_the_report_of_this_run_comes_along(node: Node) -> None:
+@pytest.mark.parametrize("step", [0, -6 * 3600])
+def test_the_report_of_this_run_comes_along(node: Node, step: float) -> None:
+    """Also where the clock was set back meanwhile."""
     (node.root / "report").write_text(json.dumps(REPORT))
+    os.utime(node.root / "report", (time.time() + step,) * 2)
     assert node.run().report == REPORT
 
 
