@@ -24,7 +24,6 @@ import secrets
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from typing import IO, TypeVar
 
@@ -169,9 +168,20 @@ def _abandoned(path: str, tag: str) -> bool:
     if alive is not None:
         return not alive
     try:
-        return time.time() - os.lstat(path).st_mtime > STALE_AFTER
-    except FileNotFoundError:
+        return _now_of(os.path.dirname(path)) - os.lstat(path).st_mtime > STALE_AFTER
+    except OSError:  # it is gone, or nothing can be written there, nor removed
         return False
+
+
+def _now_of(directory: str) -> float:
+    """Return the time by the clock of the file system, which stamps the files of all machines."""
+    probe = temp_name(os.path.join(directory, "clock"))
+    descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        return os.fstat(descriptor).st_mtime
+    finally:
+        os.close(descriptor)
+        os.unlink(probe)
 
 
 def remove(path: str) -> None:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +70,22 @@ def test_a_temporary_name_tells_whose_it_is() -> None:
     assert files.owner_alive(f"{files.machine()}-{os.getppid()}-1") is False
     assert files.owner_alive("00000000-1-1") is None
     assert len(os.path.basename(files.temp_name("/opt/" + "x" * 255))) <= 255
+
+
+@pytest.mark.parametrize(("ago", "kept"), [(0, True), (1800, True), (7200, False)])
+@pytest.mark.parametrize("step", [0, 3 * 3600, -3 * 3600])
+def test_the_files_of_other_machines_have_the_age_that_the_file_system_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ago: float, kept: bool, step: float
+) -> None:
+    """This machine's own clock may be another than that of the file server, which stamps the files of all."""
+    theirs = tmp_path / ".file.pcpb-tmp-00000000-1-1-0123abcd"
+    theirs.write_text("")
+    stamped = theirs.stat().st_mtime - ago
+    os.utime(theirs, (stamped, stamped))
+    now = time.time() + step
+    monkeypatch.setattr(time, "time", lambda: now)
+    files.sweep(str(tmp_path))
+    assert os.listdir(tmp_path) == ([theirs.name] if kept else [])
 
 
 def test_a_staged_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:

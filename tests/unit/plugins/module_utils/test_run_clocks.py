@@ -52,9 +52,7 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> host_lock.Lock:
 
 
 @pytest.mark.parametrize("step", [HOUR, 30 * 365 * 24 * HOUR, -6 * HOUR])
-def test_a_step_of_the_clock_takes_no_lock_from_a_living_run(
-    lock: host_lock.Lock, clocks: Clocks, step: float
-) -> None:
+def test_a_step_of_the_clock_takes_no_lock_from_a_living_run(lock: host_lock.Lock, clocks: Clocks, step: float) -> None:
     lock.take(ME, HOUR)
     clocks.passes(60)
     host_lock.heartbeat()
