@@ -369,8 +369,8 @@ def test_a_hold_that_slurm_refuses_is_none(cluster: Cluster) -> None:
 # --- files of another shape -------------------------------------------------------------------------------------------
 
 DRAIN = {
-    **{"node": "gpu-st-p5-1", "instance": "i-1", "address": "10.0.0.1", "finding": "f", "class": "reset"},
-    **{"reason": "r", "time": NOW, "ended": 0.0, "end": "", "done": True, "gpus": [], "skipped": []},
+    "node": "gpu-st-p5-1", "instance": "i-1", "address": "10.0.0.1", "finding": "f", "class": "reset",
+    "reason": "r", "time": NOW, "ended": 0.0, "end": "", "done": True, "gpus": [], "skipped": [],
 }
 
 
@@ -416,7 +416,7 @@ def test_a_history_of_another_shape_is_one_line_that_names_it(
 
 
 STATE = {
-    **{"schema": 1, "node": "gpu-st-p5-1", "instance_id": "i-1", "gpus": [], "skipped": {}},
+    "schema": 1, "node": "gpu-st-p5-1", "instance_id": "i-1", "gpus": [], "skipped": {},
     "findings": [{"finding": "gpu_xid_79", "class": "replace", "subject": "GPU 3", "evidence": "Xid", "since": NOW}],
 }
 
