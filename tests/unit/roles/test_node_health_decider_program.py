@@ -473,7 +473,9 @@ def fifo(path: Path) -> None:
 
 
 def link(path: Path) -> None:
-    path.symlink_to("/etc/shadow")
+    elsewhere = path.parents[1] / "elsewhere.json"
+    elsewhere.write_text(state())
+    path.symlink_to(elsewhere)
 
 
 @pytest.mark.parametrize("make", [fifo, link, Path.mkdir])
