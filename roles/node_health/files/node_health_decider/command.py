@@ -198,7 +198,7 @@ def main(words: list[str]) -> int:
                 print(visible(release(settings, history, options.node, clock.now)))
             else:
                 print(visible(forget(history, options.finding, clock.now)))
-    except (OSError, ValueError, TypeError, NoAnswer, Refused) as error:
+    except (OSError, ValueError, TypeError, RecursionError, NoAnswer, Refused) as error:
         print(visible(f"pcluster-node-health: {error}"), file=sys.stderr)
         return 1
     return 0

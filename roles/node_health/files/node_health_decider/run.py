@@ -215,7 +215,7 @@ def main(words: list[str]) -> int:
     try:
         with alone(settings.history):
             run(settings, Clock.read())
-    except (OSError, ValueError, TypeError, NoAnswer) as error:
+    except (OSError, ValueError, TypeError, RecursionError, NoAnswer) as error:
         say(f"nothing is decided: {error}", ERROR)
         return 1
     return 0
