@@ -28,6 +28,14 @@ def test_links_lead_to_what_is_there(page: str) -> None:
         assert not anchor or anchor in anchors(file.read_text()), link
 
 
+def test_the_tests_that_the_threat_model_names_are_there() -> None:
+    named = re.findall(r"`([\w/]*test_\w+\.py)`", (ROOT / "docs/threat-model.md").read_text())
+    assert len(named) > 10
+    files = [str(path) for folder in ("tests", "molecule") for path in (ROOT / folder).rglob("test_*.py")]
+    for name in named:
+        assert any(file.endswith(f"/{name}") for file in files), name
+
+
 def defaults(role: str) -> dict[str, Any]:
     found: dict[str, Any] = pins.load(ROOT / f"roles/{role}/defaults/main.yml")
     return found
