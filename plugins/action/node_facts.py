@@ -8,16 +8,15 @@ import time
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.utils.display import Display
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._boot import cloud_init
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import terminal
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.in_process import InProcess
 
 _MODULE = "pcluster.postboot.node_facts"
 _PAUSE = 10.0
 # Nothing is changed in check mode, and so nobody has to wait for long.
 _LONGEST_CHECK = 10.0
-display = Display()
 
 
 class ActionModule(InProcess):
@@ -52,7 +51,7 @@ class ActionModule(InProcess):
                 )
                 return {"failed": True, "msg": why}
             if not told:
-                display.display(
+                terminal.say(
                     f"{host} still boots: this run waits until cloud-init has written {cloud_init.RESULT}, for "
                     f"{seconds:.0f} s at most (common_boot_timeout)"
                 )

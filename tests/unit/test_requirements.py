@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 REPO = Path(__file__).resolve().parents[2]
-CORE = {"ansible", "jinja2", "packaging", "yaml"}  # ansible-core, and what it depends on itself
+CORE = {"ansible", "jinja2", "markupsafe", "packaging", "yaml"}  # ansible-core, and what it depends on itself
 OPTIONAL = {"marshmallow", "pcluster"}  # of aws-parallelcluster, which only adds to our own rules if it is installed
 OURS = "ansible_collections.pcluster.postboot"
 FQCN = re.compile(r"([a-z_]+\.[a-z_]+)\.[a-z_]+")
