@@ -32,6 +32,8 @@ DYNAMIC = {
     ("plugins/module_utils/_verify/cluster.py", "before"): LITERAL_STRINGS,
     ("plugins/plugin_utils/_cluster_config/slurm.py", "pattern"): LITERAL_STRINGS,
     ("plugins/plugin_utils/_cluster_config/storage.py", "self.pattern"): LITERAL_STRINGS,
+    ("plugins/plugin_utils/_site/parsers.py", "_NCCL_TEXT[name]"): LITERAL_STRINGS,
+    ("plugins/plugin_utils/_site/parsers.py", "self.pattern"): LITERAL_STRINGS,
     ("plugins/plugin_utils/_publish/rights.py", "_regex(str(pattern))"): "policies of the administrator's account",
     ("plugins/plugin_utils/_publish/rights.py", "_regex(beginning)"): "policies of the administrator's account",
 }

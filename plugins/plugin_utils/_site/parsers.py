@@ -116,12 +116,13 @@ def _enroot_settings(name: str, value: Any) -> list[str]:
 
 def _modes(name: str, value: Any) -> list[str]:
     """Refuse a number that YAML may have read as octal: 0777 without quotes is 511. 1777 is no such number."""
-    entries = value if isinstance(value, list) else []
+    entries = enumerate(value) if isinstance(value, list) else ()
+    modes = [(number, entry.get("mode")) for number, entry in entries if isinstance(entry, Mapping)]
     return [
-        f"{name}[{number}].mode is {shown(entry['mode'])}; needed: an octal number in quotes, such as '0755'"
-        for number, entry in enumerate(entries)
-        if isinstance(entry, Mapping) and entry.get("mode") is not None
-        if not re.fullmatch("[0-7]{4}" if isinstance(entry["mode"], int) else "[0-7]{3,4}", str(entry["mode"]))
+        f"{name}[{number}].mode is {shown(mode)}; needed: an octal number in quotes, such as '0755'"
+        for number, mode in modes
+        if mode is not None
+        if not re.fullmatch("[0-7]{3,4}", str(mode)) or (isinstance(mode, int) and mode < 1000)
     ]
 
 
@@ -160,7 +161,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-_HOST = r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\])"
+_HOST = r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.%]{2,64}\])"
 _PORT = r"(0|[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])"
 PARSERS: dict[str, Callable[[str, Any], list[str]]] = {
     "environment": _environment,
@@ -172,7 +173,7 @@ PARSERS: dict[str, Callable[[str, Any], list[str]]] = {
     "host_port": Pattern(rf"{_HOST}:{_PORT}", "a host and a port, such as localhost:9093"),
     # The name of a registry in a reference (distribution/reference, domain): no scheme and no path.
     "registry": Pattern(rf"{_HOST}(:{_PORT})?", "the host of a registry, with a port if it has one, and no http://"),
-    "url": Pattern(r"[a-z][a-z0-9+.-]*:/\S+", "a URL, such as https://example.org/"),
+    "url": Pattern(r"[a-z][a-z0-9+.-]{0,30}:/\S+", "a URL, such as https://example.org/"),
     # prometheus/common, model/time.go, ParseDuration: units in this order, each a whole number.
     "prometheus_duration": Pattern(
         r"0|(?=[0-9])([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?",
@@ -181,7 +182,7 @@ PARSERS: dict[str, Callable[[str, Any], list[str]]] = {
     # Go, time.ParseDuration: no days.
     "go_duration": Pattern(r"0|([0-9]+(\.[0-9]*)?(ns|us|ms|s|m|h))+", "a duration, such as 500ms, 5s or 1m30s"),
     # grafana-plugin-sdk-go, backend/gtime, ParseInterval.
-    "grafana_interval": Pattern(r"[0-9]+(ms|[smhdwMy])", "an interval, such as 15s or 1m"),
+    "grafana_interval": Pattern(r"[0-9]{1,18}(ms|[smhdwMy])", "an interval, such as 15s or 1m"),
     # alecthomas/units, ParseBase2Bytes, by which Prometheus reads --storage.tsdb.retention.size.
     "prometheus_size": Pattern(r"0|([0-9]+(\.[0-9]*)?([KMGTPE]i?)?B)+", "a size with its unit, such as 512MB or 10GB"),
     # systemd, src/basic/parse-util.c, parse_size and parse_permyriad: a unit that it does not know is ignored with a
