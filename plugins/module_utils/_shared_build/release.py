@@ -184,7 +184,8 @@ def all_in(root: str, keys: Collection[str] | None = None) -> list[tuple[int, st
     for name in _names(root):
         folder = os.path.join(root, name)
         manifest = manifest_of(folder) if not name.startswith(".") and not os.path.islink(folder) else {}
-        if manifest and (keys is None or manifest.get("key", "") in keys):
+        key = manifest.get("key", "")
+        if manifest and (keys is None or (isinstance(key, str) and key in keys)):
             serial = manifest.get("serial")
             found.append((serial if isinstance(serial, int) else 0, name))
     return sorted(found, reverse=True)

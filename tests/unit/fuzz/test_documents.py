@@ -65,6 +65,7 @@ from ansible_collections.pcluster.postboot.tests.unit.fuzz.shapes import Reader,
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 NOW = 1_795_400_000.0
+CLOCK = records.Clock(NOW, 3600.0, "boot")
 
 # --- what each reader reads well ---------------------------------------------------------------------------------
 
@@ -142,6 +143,8 @@ DRAIN = {
     "time": NOW,
     "done": True,
     "end": "",
+    "ended": 0.0,
+    "gpus": [],
     "skipped": [],
 }
 HISTORY = {
@@ -463,7 +466,7 @@ def shared_release(folder: Path, content: bytes) -> object:
     at(folder, "2.28.3/manifest.json", content)
     at(folder, "2.28.3/lib/a.so", "abc")
     return json.dumps(
-        [release.survey(str(folder), "2.28.3", {"version": "2.28.3"}, "NCCL"), release.all_in(str(folder), "k")]
+        [release.survey(str(folder), "2.28.3", {"version": "2.28.3"}, "NCCL"), release.all_in(str(folder), ["k"])]
     )
 
 
@@ -555,7 +558,7 @@ def history(folder: Path, content: bytes) -> object:
 
 def states_of_nodes(folder: Path, content: bytes) -> object:
     at(folder, "q-st-p5-1.json", content)
-    return json.dumps(records.scan(str(folder), {})[0])
+    return json.dumps(records.scan(str(folder), {}, CLOCK, 0.0)[0])
 
 
 class Grafana:
@@ -681,8 +684,8 @@ READERS = (
     Reader("history of the decider", history, HISTORY, (ValueError, TypeError)),
     Reader(
         "cache of the decider",
-        lambda folder, content: decider.remembered(str(at(folder, "c", content))),
-        {"states": {}, "key": [], "asked": 0.0},
+        lambda folder, content: decider.remembered(str(at(folder, "c", content)), CLOCK),
+        decider.Cache()._asdict(),
     ),
     Reader("states in the decider", states_of_nodes, STATE),
     Reader("Grafana's answers", grafana, {**DASHBOARD, **SOURCE, "version": "11.6.0"}, (Problem,)),
