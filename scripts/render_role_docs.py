@@ -22,6 +22,7 @@ import render_advisories
 import render_alerts
 import render_compatibility
 import render_components
+import render_gpu_messages
 
 from plugins.plugin_utils._site.components import load
 
@@ -117,6 +118,7 @@ def main(arguments: list[str] | None = None) -> int:
             ("meta/component.yml", render_components),
             (render_alerts.RULES, render_alerts),
             (render_advisories.SOURCE, render_advisories),
+            (f"{render_gpu_messages.XIDS}, {render_gpu_messages.SXIDS}", render_gpu_messages),
             ("meta/supported.yml, meta/deprecations.yml", render_compatibility),
         ):
             try:

@@ -8,7 +8,7 @@ import calendar
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -24,6 +24,12 @@ _OURS = re.compile(r"^pcluster-postboot(?:_.*_|-)")
 _LONGEST = 300  # characters of a line of evidence
 # Of a month and a day that a calendar has, as a log may hold anything.
 _TIME = re.compile(r"\[?((?:19|20)\d\d)-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[T ](\d\d):(\d\d):(\d\d)", re.ASCII)
+
+
+# The system's log by its file, and by its stream in CloudWatch where that differs: /var/log/messages of Amazon Linux,
+# RHEL and Rocky (aws-parallelcluster-cookbook, files/cloudwatch/cloudwatch_agent_config.json).
+SYSLOGS = ("syslog", "messages", "system-messages")
+Split = Callable[[str], Iterator[str]]
 
 
 class Finding(NamedTuple):
@@ -82,20 +88,20 @@ class Evidence:
             found = {}
         return name, found if isinstance(found, dict) else {}
 
-    def lines(self, *stems: str) -> Iterator[tuple[str, str]]:
+    def lines(self, *stems: str, split: Split = logs.lines) -> Iterator[tuple[str, str]]:
         """Yield the lines of logs, whatever their age, with the logs' names."""
         for name, text in self.named(*stems):
-            for line in logs.lines(text):
+            for line in split(text):
                 yield name, line
 
-    def recent(self, *stems: str) -> Iterator[tuple[str, str]]:
+    def recent(self, *stems: str, split: Split = logs.lines) -> Iterator[tuple[str, str]]:
         """Yield the lines of logs that are no older than `hours`, with the logs' names.
 
         A line without a time is as old as the one before it.
         """
         oldest = self.now - self.hours * 3600
         log, fresh = "", True
-        for name, line in self.lines(*stems):
+        for name, line in self.lines(*stems, split=split):
             at = written(line)
             if at is not None:
                 fresh = at >= oldest
@@ -108,10 +114,11 @@ class Evidence:
     def kernel(self) -> Iterator[tuple[str, str, logs.Line]]:
         """Yield what the kernel says that is no older than `hours`: the log's name, the line, and its message.
 
-        If the kernel's own log was not gathered, syslog is read instead, to which users can write any line.
+        Both have the message's further lines, too. The log that knows most comes last. If the kernel's own log was not
+        gathered, syslog is read instead, to which users can write any line.
         """
-        for stem in ("kernel", "console") if any(self.named("kernel")) else ("console", "syslog", "messages"):
-            for name, line in self.recent(stem):
+        for stem in ("console", "kernel") if any(self.named("kernel")) else (*SYSLOGS, "console"):
+            for name, line in self.recent(stem, split=logs.whole):
                 found = logs.kernel(stem, line)
                 if found:
                     yield name, line, found

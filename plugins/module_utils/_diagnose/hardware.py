@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose import logs
+from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose import gpu_messages, logs
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.evidence import (
     CAUSE,
     FAULT,
@@ -18,19 +19,24 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.eviden
 )
 
 PAGE = "lost-gpu"
-# A fault of the machine, and not of a program: as the alert GpuXidCritical, which has NVIDIA's catalogue as its source.
-XID_CRITICAL = frozenset(
-    (46, 48, 54, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 149, 150, 151, 155, 156, 158, 168)
-)
-# A program's own, and what the driver does after another one.
-XID_ORDINARY = frozenset((13, 31, 43, 45))
-# As the driver writes them: "NVRM: Xid (PCI:0000:53:00): 79, pid=1234, name=python, GPU has fallen off the bus."
-# Elsewhere in a message are words of users, such as names of files.
-_XID = re.compile(r"NVRM: Xid \((?P<device>[^)]{1,40})\): (?P<number>\d{1,6}),")
 # What nvidia-smi says of a GPU that does not answer.
 _LOST = re.compile(r"Unable to determine the device handle|GPU is lost|GPU has fallen off the bus|Unknown Error|ERR!")
 _PROCESSES = "| Processes:"  # the head of its table of processes, whose names users choose
 _REPLACE = "drain the node (scontrol update nodename=… state=drain reason=…), so that ParallelCluster replaces it"
+# How grave a message of a driver is, and what to do, by its class.
+_BY_CLASS = {
+    "replace": (CAUSE, _REPLACE),
+    "reboot": (CAUSE, f"reboot the node once its jobs have ended, or {_REPLACE}"),
+    "reset": (CAUSE, f"reset the GPU once its jobs have ended (nvidia-smi --gpu-reset), or {_REPLACE}"),
+    "watch": (FAULT, "watch whether it recurs"),
+    "": (NOTE, "a program's own fault, or none: see the job, and what the runbook says of the XID"),
+}
+
+
+class _Logged(NamedTuple):
+    message: gpu_messages.Message
+    log: str
+    line: str
 
 
 def lost_gpu(evidence: Evidence) -> Iterator[Finding]:
@@ -80,23 +86,34 @@ def hung_gpu(evidence: Evidence) -> Iterator[Finding]:
             return
 
 
-def xids(evidence: Evidence) -> Iterator[Finding]:
-    """Find the XIDs of the kernel's log, one finding for each number."""
-    found: dict[int, tuple[str, str, set[str]]] = {}
-    unsure: dict[int, tuple[str, str, set[str]]] = {}
+def driver(evidence: Evidence) -> Iterator[Finding]:
+    """Find the messages of NVIDIA's drivers about GPUs and NVSwitches, one finding for each code.
+
+    A message that a reset of the GPU has settled since, by the driver's later message, is no finding.
+    """
+    known: dict[tuple[str, bool], list[dict[str, _Logged]]] = {}  # by the GPU, and by whether users may have written it
     for name, line, said in evidence.kernel():
-        match = _XID.match(said.message)
-        if match:
-            known, number = found if said.sure else unsure, int(match["number"])
-            devices = known.get(number, ("", "", set()))[2]
-            devices.add(match["device"])
-            known[number] = (name, line, devices)
-    for number, (name, line, devices) in {**unsure, **found}.items():
-        critical, ordinary = number in XID_CRITICAL, number in XID_ORDINARY
-        level = CAUSE if critical else NOTE if ordinary else FAULT
-        todo = _REPLACE if critical else "a program's own fault: see the job" if ordinary else "watch whether it recurs"
-        what = f"XID {number} on {', '.join(sorted(devices))}"
-        yield finding(f"xid-{number}", *of_kernel(level, what, number in found), line, name, todo, PAGE)
+        message = gpu_messages.read(said.message)
+        if message:
+            cured, others = known.setdefault((message.subject, said.sure), [{}, {}])
+            if message.all_clear:
+                cured.clear()
+                continue
+            kept = cured if gpu_messages.curable(message.finding, message.kind) else others
+            kept[message.finding] = _Logged(message, name, line)
+    groups: dict[tuple[bool, str, str], list[_Logged]] = {}
+    for (_subject, sure), (cured, others) in known.items():
+        for logged in (*cured.values(), *others.values()):
+            groups.setdefault((sure, logged.message.finding, logged.message.kind), []).append(logged)
+    for (sure, label, kind), group in groups.items():
+        code = "XID" if label.startswith("gpu_xid_") else "SXid"
+        if not kind and code == "SXid":
+            continue
+        (level, todo), last = _BY_CLASS[kind], group[-1]
+        subjects = sorted(logged.message.subject for logged in group)
+        where = ", ".join(f"PCI:{subject}" if code == "XID" else subject for subject in subjects)
+        what, sign = f"{code} {last.message.number} on {where}", f"{code.lower()}-{last.message.number}"
+        yield finding(sign, *of_kernel(level, what, sure), last.line, last.log, todo, PAGE)
 
 
 def of_kernel(level: str, what: str, sure: bool) -> tuple[str, str]:
@@ -127,4 +144,4 @@ def efa(evidence: Evidence) -> Iterator[Finding]:
         yield finding("libfabric", CAUSE, "libfabric finds no EFA device", said, name, todo, "slow-job")
 
 
-FINDERS = (lost_gpu, complaint, hung_gpu, xids, efa)
+FINDERS = (lost_gpu, complaint, hung_gpu, driver, efa)

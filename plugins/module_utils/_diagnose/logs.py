@@ -29,6 +29,9 @@ BOOT = (
 _JOURNAL = re.compile(rf"\S{{1,40}} \S{{1,255}} kernel: (?:{STAMP})?")
 _SYSLOG = re.compile(rf"(?:\w{{3}} [ \d]\d )?\S{{1,40}} \S{{1,255}} kernel: (?:{STAMP})?")
 _CONSOLE = re.compile(STAMP)
+# The further lines of a message about a GPU that has fallen off the bus (gpu_messages.py), which begin no message.
+# imklog of rsyslog has each as a message of its own.
+_FURTHER = re.compile(rf"{_SYSLOG.pattern}(NVRM: (?:\(PCI ID: |fallen off the bus).*)")
 
 
 class Line(NamedTuple):
@@ -53,6 +56,28 @@ def lines(text: str) -> Iterator[str]:
         before = stamp
 
 
+def whole(text: str) -> Iterator[str]:
+    """Yield the messages of a log of the kernel, each with its further lines after a line feed.
+
+    On a console these have the time of the first line, and in a journal they are indented.
+    """
+    parts: list[str] = []
+    before = ""
+    for line in text.split("\n"):
+        line = line.rstrip("\r")
+        match = _CONSOLE.match(line)
+        stamp = match[0] if match else ""
+        further = _FURTHER.match(line)
+        if parts and (line.startswith(" ") or further or (stamp and stamp == before)):
+            parts.append(further[1] if further else line[len(stamp) :].lstrip())
+        else:
+            if parts:
+                yield "\n".join(parts)
+            parts = [line]
+        before = stamp
+    yield "\n".join(parts)
+
+
 def last(text: str) -> str:
     """Return the last line of a text."""
     return text.rstrip().rpartition("\n")[2]
@@ -60,6 +85,8 @@ def last(text: str) -> str:
 
 def kernel(stem: str, line: str) -> Line | None:
     """Return the kernel's message of a line, by the log that has it; nothing if the line is another program's.
+
+    Further lines of the message may follow (whole()).
 
     In syslog, a user's `logger -t kernel` looks like the kernel. The journal distinguishes the two.
     """

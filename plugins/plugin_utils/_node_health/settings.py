@@ -22,19 +22,6 @@ def findings(root: Path = ROOT) -> dict[str, dict[str, str]]:
     return table
 
 
-def xids(root: Path = ROOT) -> tuple[dict[str, str], list[int]]:
-    """Return the classes of XIDs by their numbers, and the XIDs that are no finding. All others are to be watched."""
-    table = load(root / "roles/prometheus/files/xids.yml")
-    classes = {str(xid): str(group["class"]) for group in table["critical"] for xid in group["xids"]}
-    return classes, sorted(xid for group in table["none"] for xid in group["xids"])
-
-
-def sxids(root: Path = ROOT) -> list[int]:
-    """Return the SXIDs that are no finding."""
-    table = load(root / "roles/node_health/files/sxids.yml")
-    return sorted(sxid for group in table["none"] for sxid in group["sxids"])
-
-
 def settings(facts: Mapping[str, Any], gpus: int = 0, efa: int = 0, ignored: Collection[str] = ()) -> dict[str, Any]:
     """Return what the program on a node reads. `gpus` and `efa` are what somebody says; 0 is nothing said."""
     kind = str(facts["instance_type"] or "")
@@ -42,7 +29,6 @@ def settings(facts: Mapping[str, Any], gpus: int = 0, efa: int = 0, ignored: Col
     on_pci = [str(device["address"]) for device in facts["gpus"]["devices"]]
     # Without EFA in the cluster's configuration even a p5 has no device.
     devices = max(int(facts["efa"]["count"]), int(facts["efa"]["pci_count"]))
-    classes, none = xids()
     return {
         "node": facts["node_name"] or "",
         "node_type": facts["node_type"] or "",
@@ -57,8 +43,5 @@ def settings(facts: Mapping[str, Any], gpus: int = 0, efa: int = 0, ignored: Col
         "mounts": [str(mount["path"]) for mount in facts["mounts"]["wanted"]],
         "network_types": sorted(NETWORK_TYPES),
         "classes": {name: row["class"] for name, row in findings().items() if row["class"]},
-        "xids": classes,
-        "xids_none": none,
-        "sxids_none": sxids(),
         "ignored": sorted(ignored),
     }

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose import gpu_messages
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._node_health import settings as tables
 from ansible_collections.pcluster.postboot.roles.node_health.files.node_health import main
 from ansible_collections.pcluster.postboot.tests.unit.roles.node_health_tree import facts
@@ -111,7 +112,7 @@ def found_by_the_program(repo: Path) -> set[str]:
     found = set(re.findall(r'look\.find\(\s*f?"([a-z_]+)', text))
     found |= set(re.findall(r'units\.expect\(look, "[\w-]+", "\w+", "(\w+)"', text))
     found |= set(re.findall(r'\(\w+, "(gpu_\w+)"\)', text))
-    found |= {name.rstrip("_") for name in re.findall(r'"finding": f"(\w+?_)\{', text)}
+    found |= {name.rstrip("_") for name in re.findall(r'Message\(f"(\w+?_)\{', text)}
     return {name.rstrip("_") for name in found}
 
 
@@ -133,17 +134,18 @@ def test_every_xid_that_pages_people_has_a_class(repo: Path) -> None:
     for group in table["critical"]:
         assert group["class"] in ("replace", "reboot", "reset")
     assert all("class" not in group for group in table["none"])
-    classes, none = tables.xids()
-    assert (classes["79"], classes["64"], classes["74"], classes["95"]) == ("replace", "replace", "reboot", "reset")
-    assert not set(none) & {int(number) for number in classes}
+    classes, none = gpu_messages.XIDS, gpu_messages.XIDS_NONE
+    assert (classes[79], classes[64], classes[74], classes[95]) == ("replace", "replace", "reboot", "reset")
+    assert not set(none) & set(classes)
+    assert all(group["means"] for groups in table.values() for group in groups)
 
 
 def test_sxids_that_are_no_finding_have_a_source(repo: Path) -> None:
     table = yaml.safe_load((repo / "roles/node_health/files/sxids.yml").read_text())
     assert all(group["sxids"] and group["source"] for group in table["none"])
-    assert tables.sxids() == tables.settings(facts())["sxids_none"] == [22013]
+    assert {22013} == gpu_messages.SXIDS_NONE
     page = (repo / "docs/node-health.md").read_text()
-    assert all(f"`{sxid}`" in page for sxid in tables.sxids())
+    assert all(f"`{sxid}`" in page for sxid in gpu_messages.SXIDS_NONE)
 
 
 def test_the_page_has_the_table(repo: Path) -> None:
@@ -155,9 +157,9 @@ def test_the_page_has_the_table(repo: Path) -> None:
         name: (row["class"] or f"by its {'error' if name in DEEP else 'number'}", row["means"], row["source"])
         for name, row in tables.findings().items()
     }
-    classes, _none = tables.xids()
+    classes = gpu_messages.XIDS
     for kind in tables.CLASSES[:3]:
-        numbers = ", ".join(sorted((one for one in classes if classes[one] == kind), key=int))
+        numbers = ", ".join(str(one) for one in sorted(classes) if classes[one] == kind)
         assert f"| {kind} | {numbers} |" in text
 
 

@@ -20,7 +20,7 @@ REPO = Path(__file__).resolve().parents[3]
 check_roles, render_role_docs = load("scripts/check_roles.py"), load("scripts/render_role_docs.py")
 pins = load("scripts/pins.py")
 render_components, render_alerts = render_role_docs.render_components, render_role_docs.render_alerts
-render_advisories = render_role_docs.render_advisories
+render_advisories, render_gpu_messages = render_role_docs.render_advisories, render_role_docs.render_gpu_messages
 
 
 ROW = (
@@ -30,12 +30,12 @@ ROW = (
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A checkout with three roles, a site.yml for them, what is written of components, and the pages of alerts."""
-    kept = ("common", "node_exporter", "prometheus")
+    """A checkout with four roles, a site.yml for them, what is written of components, and the pages of alerts."""
+    kept = ("common", "node_exporter", "node_health", "prometheus")
     for name in kept:
         shutil.copytree(REPO / "roles" / name, tmp_path / "roles" / name)
     shutil.copytree(REPO / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("images"))
-    tables = ("meta/deprecations.yml", "meta/supported.yml", render_advisories.SOURCE)
+    tables = ("meta/deprecations.yml", "meta/supported.yml", render_advisories.SOURCE, render_gpu_messages.READER)
     for name in ("galaxy.yml", "playbooks/site.yml", *tables, *render_components.PLACES):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPO / name, tmp_path / name)
@@ -199,7 +199,7 @@ def test_the_rows_of_site_and_the_descriptions_have_to_agree(copy: Path, capsys:
     )
     assert check_roles.main(["--root", str(copy)]) == 1
     assert (
-        "runs ['node_exporter', 'prometheus'], and its lines read as ['prometheus']; needed: "
+        "runs ['node_exporter', 'node_health', 'prometheus'], and its lines read as ['node_health', 'prometheus']; "
         in capsys.readouterr().out
     )
     site.write_text(re.sub(ROW, "", text))
@@ -331,6 +331,20 @@ def test_an_alert_whose_page_is_not_there_is_named(
     (told,) = capsys.readouterr().err.splitlines()
     assert told.startswith("roles/prometheus/files/rules: GpuLost: ")
     assert line in told
+
+
+def test_a_changed_xid_is_found_in_its_tables_and_written(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = ["--root", str(copy)]
+    change(copy / render_gpu_messages.XIDS, "xids: [54]", "xids: [54, 999]")
+    assert render_role_docs.main(["--check", *root]) == 1
+    assert capsys.readouterr().err.count("is out of date") == 3
+    assert render_role_docs.main(root) == 0
+    assert "| 54, 999 | the GPU's auxiliary power" in (copy / render_gpu_messages.RUNBOOK).read_text()
+    for name in (render_gpu_messages.READER, render_gpu_messages.COPY):
+        assert 'dict.fromkeys((54, 64, 79, 999,), "replace")' in (copy / name).read_text()
+    change(copy / render_gpu_messages.RUNBOOK, render_gpu_messages.END, "")
+    assert render_role_docs.main(root) == 1
+    assert "lost-gpu.md: there is no place for the XIDs; needed: lines with 'begin" in capsys.readouterr().err
 
 
 def test_an_alert_may_lead_to_a_whole_page(copy: Path) -> None:

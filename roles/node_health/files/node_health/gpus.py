@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from . import exporter, units
+from . import exporter, gpu_messages, units
 from .exporter import Gpu
 from .look import Hangs, Look
 
@@ -56,8 +56,8 @@ def check(look: Look) -> None:
 def xids_of_page(look: Look) -> None:
     """Take the exporter's XIDs of the last minutes where the kernel's log cannot be read."""
     for number, who, value in look.memory.pop("page_xids", []):
-        if look.kernel_log and number not in look.settings["xids_none"]:
-            kind = look.settings["xids"].get(str(number), "watch")
+        kind = gpu_messages.of_xid(number)
+        if look.kernel_log and kind:
             look.find(f"gpu_xid_{number}", f"{exporter.XIDS} {value}: {look.kernel_log}", who, kind=kind)
 
 

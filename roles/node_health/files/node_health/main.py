@@ -29,7 +29,7 @@ BOOT = "/proc/sys/kernel/random/boot_id"
 SHARED = "pcluster-postboot/health/nodes"  # below Slurm's folder, which the head node shares
 SHARE_EVERY = 300.0
 STEP = 1.0  # seconds; what two clocks differ by beyond that is a step of one of them
-NEEDED = ("node", "gpus", "efa", "classes", "xids", "xids_none", "sxids_none", "state", "textfiles", "page", "interval")
+NEEDED = ("node", "gpus", "efa", "classes", "state", "textfiles", "page", "interval")
 
 
 def _checks(kmsg: str) -> dict[str, Callable[[Look], None]]:

@@ -21,7 +21,13 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose import boot, cluster, hardware, judge
+from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose import (
+    boot,
+    cluster,
+    gpu_messages,
+    hardware,
+    judge,
+)
 from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.evidence import (
     CAUSE,
     FAULT,
@@ -331,14 +337,14 @@ def test_xids_have_the_gravity_of_the_alerts() -> None:
     told = found({"commands/kernel.txt": "".join(map(line.format, (79, 63, 31, 79)))})
     assert [(kind, one.level) for kind, one in told.items()] == [
         ("xid-79", CAUSE),
-        ("xid-63", FAULT),
+        ("xid-63", NOTE),
         ("xid-31", NOTE),
     ]
     rules = yaml.safe_load((REPO / "roles/prometheus/files/rules/gpu.yml").read_text())
     (alert,) = [one for group in rules["groups"] for one in group["rules"] if one.get("alert") == "GpuXidCritical"]
     numbers = re.search(r'xid=~"([\d|]+)"', alert["expr"])
     assert numbers
-    assert {int(one) for one in numbers[1].split("|")} == hardware.XID_CRITICAL
+    assert {int(one) for one in numbers[1].split("|")} == set(gpu_messages.XIDS)
 
 
 XID = "NVRM: Xid (PCI:0000:53:00): 79, pid=1234, name=python, GPU has fallen off the bus."
@@ -540,6 +546,6 @@ def test_many_devices_of_one_xid_cost_no_more_each() -> None:
         line = "2026-11-23T11:00:00 ip-10-0-0-1 kernel: NVRM: Xid (PCI:{}): 79, x\n"
         text = "".join(line.format(count) for count in range(size // 70))
         evidence = Evidence("n", "compute", {"var/log/syslog": text}, now=NOW)
-        return patterns.seconds(lambda _text: list(hardware.xids(evidence)), "", 3)
+        return patterns.seconds(lambda _text: list(hardware.driver(evidence)), "", 3)
 
     assert work(1_600_000) < 20 * work(200_000)
