@@ -27,6 +27,11 @@ REGION, SECRET = "us-east-2", "Hunter2-correcthorse"
 GROUP = "/aws/parallelcluster/alpha-202611231100"
 LIMITS = gone.Limits(1_000_000, 48.0, time.time())
 TOLD = "pcluster-postboot: enroot failed: dpkg ended with 1; see /var/log/pcluster-postboot/pull.log"
+# NVIDIA/NVSentinel#155, as imjournal of rsyslog writes the three lines into /var/log/messages.
+OFF_THE_BUS = (
+    "NVRM: The NVIDIA GPU 0000:b3:00.0#012NVRM: (PCI ID: 10de:26b5) installed in this system has#012NVRM: fallen off "
+    "the bus and is not responding to commands."
+)
 
 
 def node(name: str, bundle: str = "", kind: str = "compute", **more: Any) -> Node:
@@ -64,6 +69,7 @@ def instance(account: gone.Aws) -> str:
     for stream, lines in {
         f"ip-10-0-0-5.{found}.cloud-init-output": ["first", TOLD],
         f"ip-10-0-0-5.{found}.slurmd": [f"password={SECRET}"],
+        f"ip-10-0-0-5.{found}.system-messages": [f"Nov 27 11:48:13 ip-10-0-0-5 kernel: {OFF_THE_BUS}"],
         f"cpu-st-c5-1.{found}.pcluster-postboot-report": ['{"stopped": null}', '{"stopped": {"message": "x"}}'],
         "ip-10-0-0-6.i-0123.cloud-init-output": ["another node"],
     }.items():
@@ -94,6 +100,7 @@ def test_a_node_that_is_gone_is_known_by_its_logs_console_and_state(
     assert "boot-failed" in [each.kind for each in told]
     assert (told[0].kind, told[0].level, told[0].file) == ("component-enroot", CAUSE, stream)
     assert "ended" in [each.kind for each in told]
+    assert "XID 79 on PCI:0000:b3:00" in next(each.what for each in told if each.kind == "xid-79")
     assert account.notes == []
 
 
