@@ -926,7 +926,8 @@ EFA_ROWS = (
 CPUS, CPU_SECONDS = "sum(pc_node:cpus:count{NODES})", "pc_node:cpu_seconds:rate5m"
 TOTAL, AVAILABLE, FREE = (f"sum(node_memory_Mem{kind}_bytes{{NODES}})" for kind in ("Total", "Available", "Free"))
 RESENT = "node_netstat_Tcp_RetransSegs{NODES}"
-FILE_SYSTEMS = 'NODES, fstype!~"tmpfs|ramfs|overlay|squashfs|autofs"'
+# With those in memory, such as /dev/shm, which stop jobs when they are full; below /run are those of single users.
+FILE_SYSTEMS = 'NODES, fstype!~"ramfs|overlay|squashfs|autofs", mountpoint!~"/run/.+"'
 USED = f"1 - node_filesystem_avail_bytes{{{FILE_SYSTEMS}}} / node_filesystem_size_bytes{{{FILE_SYSTEMS}}}"
 UNITS = 'max by (pc_node, name, state) (node_systemd_unit_state{NODES, type!="oneshot", state%s"failed"} == 1)'
 
@@ -1023,7 +1024,7 @@ NODE_ROWS = (
                     100,
                 ),
             ],
-            "The fifty fullest.",
+            "The fifty fullest, with /dev/shm, /run and others in memory.",
             width=12,
             sort="Used",
         ),

@@ -16,9 +16,11 @@ from typing import Any
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._node.storage import is_network
 
-# Where a node's own data lie. Each container has file systems of its own, which are left out.
+# Where a node's own data lie. File systems of a container or of one user are left out.
 _LOCAL = ("btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs")
 _SKIPPED = ("/var/lib/docker/", "/var/lib/containers/", "/run/", "/sys/", "/proc/", "/dev/", "/snap/")
+# In memory: NCCL's and PyTorch's shared memory, and what containers and services need to start.
+_MEMORY = ("/dev/shm", "/run/lock")
 # Only root's own FUSE mounts belong to the node.
 _OF_A_USER = re.compile(r"(?:^|,)user_id=[1-9]")
 Room = dict[str, Any]
@@ -31,7 +33,7 @@ def points(mounts: Iterable[Mapping[str, str]]) -> dict[str, str]:
         path, kind = mount["path"], mount["type"]
         if kind.startswith("fuse") and _OF_A_USER.search(mount["options"]):
             continue
-        own = kind in _LOCAL and not (path + "/").startswith(_SKIPPED) and path != "/dev/shm"
+        own = kind in _LOCAL and (path in _MEMORY or not path.startswith(_SKIPPED))
         if own or (is_network(kind) and kind != "autofs") or kind.startswith("fuse"):
             found[path] = kind
     return found

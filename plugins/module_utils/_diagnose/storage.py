@@ -105,12 +105,20 @@ def full(evidence: Evidence) -> Iterator[Finding]:
             if total and free / total <= 1 - _TIGHT:
                 unit = f"{free / 1e9:.1f} of {total / 1e9:.1f} GB" if what == "room" else f"{free} of {total} inodes"
                 level = CAUSE if free / total <= 0.01 else FAULT
-                shared = room.get("type") not in ("ext4", "xfs", "btrfs", "overlay", "tmpfs")
-                todo = f"remove what is not needed, or enlarge the {'file system' if shared else 'volume'}"
+                todo, page = _room(path, str(room.get("type") or ""))
                 said = f"{unit} are free in {path}"
-                page = FULL if shared else "logs"
                 yield finding(f"full-{path}", level, f"{path} is full ({what})", said, ROOMS, todo, page)
                 break
+
+
+def _room(path: str, kind: str) -> tuple[str, str]:
+    """Return how to make room in a file system, and the page about it."""
+    if kind == "tmpfs":
+        needs = "NCCL and containers need room there" if path in ("/dev/shm", "/run") else "it takes the node's memory"
+        return f"{needs}: remove files of jobs that have ended (du -xa {path}), or reboot the node", HANGS
+    if kind in ("ext4", "xfs", "btrfs", "overlay"):
+        return "remove what is not needed, or enlarge the volume", "logs"
+    return "remove what is not needed, or enlarge the file system", FULL
 
 
 def kernel(evidence: Evidence) -> Iterator[Finding]:

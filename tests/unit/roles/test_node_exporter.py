@@ -53,6 +53,32 @@ def test_the_command_line_reaches_node_exporter_word_by_word(variables: Variable
     assert "ansible_managed" in template.splitlines()[0]
 
 
+# What a p5 with Ubuntu 24.04 mounts, and the types that node_exporter 1.12.1 leaves out (filesystem_linux.go).
+LEFT_OUT = (
+    "autofs binfmt_misc bpf cgroup cgroup2 configfs debugfs devpts devtmpfs fusectl hugetlbfs iso9660 mqueue nsfs "
+    "overlay proc procfs pstore rpc_pipefs securityfs selinuxfs squashfs erofs sysfs tracefs"
+)
+MOUNTED = {
+    "/": "ext4", "/dev": "devtmpfs", "/dev/shm": "tmpfs", "/dev/pts": "devpts", "/dev/mqueue": "mqueue",
+    "/dev/hugepages": "hugetlbfs", "/proc": "proc", "/sys": "sysfs", "/run": "tmpfs", "/run/lock": "tmpfs",
+    "/run/credentials/systemd-sysusers.service": "ramfs", "/run/docker/netns/default": "nsfs", "/tmp": "tmpfs",
+    "/var/lib/docker/overlay2/0a/merged": "overlay", "/var/lib/docker/containers/0a/mounts/shm": "tmpfs",
+}  # fmt: skip
+
+
+def test_memory_that_fills_up_has_a_metric(variables: Variables) -> None:
+    """node_exporter's own default leaves out all below /dev."""
+    flag = "--collector.filesystem.mount-points-exclude="
+    (given,) = (one for one in variables()("__node_exporter_arguments") if one.startswith(flag))
+    seen = [path for path, kind in MOUNTED.items() if kind not in LEFT_OUT.split()]
+    assert [path for path in seen if not re.search(given.removeprefix(flag), path)] == [
+        *("/", "/dev/shm", "/run", "/run/lock", "/tmp")
+    ]
+    own = f"{flag}^/proc"
+    arguments = variables(node_exporter_flags=[own])("__node_exporter_arguments")
+    assert [one for one in arguments if one.startswith(flag)] == [own]
+
+
 # What each collector gives, as seen of node_exporter 1.11; netclass has its names among those of netdev.
 SWITCHED_OFF = {
     "cpu.guest": "node_cpu_guest_",

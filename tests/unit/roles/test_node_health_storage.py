@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose import rooms
 from ansible_collections.pcluster.postboot.roles.node_health.files.node_health import children, storage
 from ansible_collections.pcluster.postboot.roles.node_health.files.node_health.look import Look
 from ansible_collections.pcluster.postboot.tests.strangers import FORGED
@@ -90,7 +91,7 @@ def test_file_systems_that_are_well(files: Files) -> None:
 def test_which_are_looked_at(files: Files) -> None:
     look = Look(files.node.settings, {}, str(files.node.root))
     found = storage.judged(look, storage.mounts(look.text(storage.MOUNTS)))
-    assert [mount.path for mount in found] == ["/fsx", "/home", "/opt/slurm", "/", "/scratch"]
+    assert [mount.path for mount in found] == ["/fsx", "/home", "/opt/slurm", "/", "/run", "/scratch"]
 
 
 def test_a_disk_that_is_mounted_twice_is_asked_once_and_by_its_shorter_path(files: Files) -> None:
@@ -170,13 +171,13 @@ def test_a_child_that_cannot_be_ended_is_the_only_one(files: Files, monkeypatch:
     try:
         assert files.look() == {}
         first, rest = begun[0], begun[1:]
-        assert len(rest) == 4  # one for each mount after the one that hangs
+        assert len(rest) == 5  # one for each mount after the one that hangs
         for _look in range(3):
             files.memory = dict(files.memory)
             found = files.look(600)
             said = f"no answer for {files.now - NOW:.0f} s (process {first})"
             assert found["mount_hangs", "/fsx"]["evidence"].endswith(said)
-        assert len(begun) == 5 + 3  # each look asks the others, and no look asks the one that hangs
+        assert len(begun) == 6 + 3  # each look asks the others, and no look asks the one that hangs
     finally:
         os.kill(begun[0], signal.SIGKILL)
         os.waitpid(begun[0], 0)
@@ -218,6 +219,28 @@ def test_a_file_system_that_answers_with_an_error(files: Files, error: int, foun
 def test_a_local_disk_that_is_full(files: Files, numbers: tuple[int, int, int, int], words: str) -> None:
     files.full = {"/scratch": numbers, "/fsx": (1000, 0, 1000, 0)}  # which every node of the cluster would tell
     assert [one["evidence"] for one in files.look().values()] == ([words] if words else [])
+
+
+# What systemd 255 and Docker mount in memory, and which of these are the node's.
+MEMORY = {
+    "/dev/shm": True, "/run": True, "/run/lock": True, "/tmp": True, "/run/user/1000": False,
+    "/run/credentials/systemd-resolved.service": False, "/sys/fs/cgroup": False,
+    "/var/lib/docker/containers/0a/mounts/shm": False,
+    "/run/containerd/io.containerd.grpc.v1.cri/sandboxes/0a/shm": False,
+}  # fmt: skip
+
+
+def test_memory_that_is_full_stops_jobs(files: Files) -> None:
+    files.node.mounts(*(("tmpfs", path, "tmpfs", "rw,nosuid", "rw,size=1000k") for path in MEMORY))
+    files.full = dict.fromkeys(MEMORY, (1000, 0, 1000, 900))
+    found = files.look()
+    assert {path for _name, path in found} == {path for path, own in MEMORY.items() if own}
+    assert found["filesystem_full", "/dev/shm"]["evidence"] == (
+        "100.0 % of the space of /dev/shm (tmpfs tmpfs) are used"
+    )
+    # diagnose looks at the same ones.
+    mounts = [{"path": path, "type": "tmpfs", "source": "tmpfs", "options": "rw"} for path in MEMORY]
+    assert set(rooms.points(mounts)) == {path for _name, path in found}
 
 
 @pytest.mark.parametrize("how", ["ro,stripe=16", "rw,stripe=16,emergency_ro"])

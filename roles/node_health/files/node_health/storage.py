@@ -1,6 +1,6 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""File systems: does each answer, is a local one full, has the kernel made one read-only.
+"""File systems: does each answer, is a local one full or one in memory, has the kernel made one read-only.
 
 A line of mountinfo has the options of the mount in its sixth field and, after a dash, the type, the source and the
 options of the file system itself (Linux, Documentation/filesystems/proc.rst, 3.5). A file system that the kernel made
@@ -19,6 +19,11 @@ from .look import Look
 
 MOUNTS = "/proc/1/mountinfo"
 LOCAL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs")
+# In memory: NCCL's and PyTorch's shared memory is in /dev/shm, and containers and services need room in /run. Others
+# below these folders are of a container or of one user.
+MEMORY = "tmpfs"
+MEMORY_BELOW = ("/dev/shm", "/run/lock")
+MEMORY_SKIPPED = ("/var/lib/docker/", "/var/lib/containers/", "/run/", "/sys/", "/proc/", "/dev/", "/snap/")
 # Inside a container, and on images that are laid over one another, the root is no disk itself.
 ROOT = (*LOCAL, "overlay")
 # AWS takes an FSx file system away for some minutes when it is maintained, and its clients try again until it is back
@@ -59,14 +64,19 @@ def mounts(text: str) -> list[Mount]:
     return list(found.values())
 
 
+def _memory(mount: Mount) -> bool:
+    """Tell whether a mount is a file system in memory that belongs to the node: /dev/shm, /run, or such as /tmp."""
+    return mount.kind == MEMORY and (mount.path in MEMORY_BELOW or not mount.path.startswith(MEMORY_SKIPPED))
+
+
 def judged(look: Look, found: list[Mount]) -> list[Mount]:
-    """Return the mounts to look at: of the network, and of local disks, each file system once."""
+    """Return the mounts to look at: of the network, of local disks, and in memory, each file system once."""
     network, wanted = set(look.settings["network_types"]), set(look.settings["mounts"])
     chosen: dict[str, Mount] = {}
     for mount in sorted(found, key=lambda mount: (mount.path not in wanted, len(mount.path))):
         fuse = mount.kind == "fuse" or mount.kind.startswith("fuse.")
         far = mount.kind in network or (fuse and mount.user == "0")
-        if far or mount.kind in (ROOT if mount.path == "/" else LOCAL):
+        if far or mount.kind in (ROOT if mount.path == "/" else LOCAL) or _memory(mount):
             chosen.setdefault(mount.device, mount)
     # A file system that is mounted when somebody asks for it has only an autofs there.
     automatic = [mount for mount in found if mount.kind == "autofs" and mount.path in wanted]
@@ -97,12 +107,12 @@ def check(look: Look) -> None:
             if int(words[1]) in BROKEN:
                 _hangs(look, mount, words[2])
             continue
-        if mount.kind in ROOT:
+        if mount.kind in (*ROOT, MEMORY):
             _local(look, mount, [int(word) for word in said.split()])
 
 
 def _hangs(look: Look, mount: Mount, why: str) -> None:
-    hold = 0 if mount.kind in ROOT else MAINTENANCE
+    hold = 0 if mount.kind in (*ROOT, MEMORY) else MAINTENANCE
     look.find("mount_hangs", f"{mount.path} ({mount.kind} {mount.source}): {why}", mount.path, hold=hold)
 
 

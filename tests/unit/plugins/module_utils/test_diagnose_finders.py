@@ -408,6 +408,21 @@ def test_mounts_that_hang_are_missing_or_full_are_named() -> None:
     assert told["full-/"].line == "0.1 of 50.0 GB are free in /"
 
 
+@pytest.mark.parametrize(
+    ("path", "free", "level", "todo"),
+    [
+        ("/dev/shm", 0, CAUSE, "NCCL and containers need room there: remove files of jobs that have ended (du -xa"),
+        ("/run", 40, FAULT, "NCCL and containers need room there: remove files of jobs that have ended (du -xa /run)"),
+        ("/tmp", 0, CAUSE, "it takes the node's memory: remove files of jobs that have ended (du -xa /tmp)"),
+    ],
+)
+def test_memory_that_is_full_is_named(path: str, free: int, level: str, todo: str) -> None:
+    room = {"dead": False, "type": "tmpfs", "total": 1000, "free": free, "files": 10, "files_free": 9}
+    one = found({}, rooms={path: room})[f"full-{path}"]
+    assert (one.level, one.page) == (level, "hanging-job")
+    assert one.todo.startswith(todo)
+
+
 KERNEL = {
     "kernel: nfs: server 10.0.0.10 not responding, still trying": "kernel-nfs",
     "kernel: LustreError: 167-0: abc-MDT0000-mdc-ffff: This client was evicted by abc-MDT0000": ("kernel-lustre"),

@@ -179,8 +179,10 @@ def test_mounts_that_are_no_place_for_data_are_not_asked() -> None:
         ),
         *(mount("/proc", "proc"), mount("/sys", "sysfs"), mount("/var/lib/docker/overlay2/x/merged", "overlay")),
         *(mount("/run/user/0", "tmpfs"), mount("/snap/core/1", "squashfs"), mount("/data", "autofs")),
+        *(mount("/dev", "devtmpfs"), mount("/dev/shm", "tmpfs"), mount("/run", "tmpfs"), mount("/tmp", "tmpfs")),
+        mount("/var/lib/docker/containers/0a/mounts/shm", "tmpfs"),
     ]
-    assert list(rooms.points(mounts)) == ["/", "/fsx", "/home", "/s3", "/f"]
+    assert list(rooms.points(mounts)) == ["/", "/fsx", "/home", "/s3", "/f", "/dev/shm", "/run", "/tmp"]
 
 
 def test_file_systems_that_a_user_has_mounted_are_not_asked() -> None:
