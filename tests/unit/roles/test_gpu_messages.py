@@ -2,9 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """node_health and diagnose judge the same log of the kernel, and agree with the table, the alert and the runbook.
 
-The messages are those of NVIDIA/open-gpu-kernel-modules as the docstring of gpu_messages.py names them; the texts of
-XID 154 are those of drivers 570 to 610, and 12028 is of a p4d's NVSwitch. How a log is written is in the docstrings of
-evidence.py and logs.py.
+The messages are those of NVIDIA/open-gpu-kernel-modules as the docstring of gpu_messages.py names them, and of public
+reports. How a log is written is in the docstrings of evidence.py and logs.py.
 """
 
 from __future__ import annotations
