@@ -71,11 +71,13 @@ heartbeat:
   type: float
   returned: success
 "off":
-  description: How many dynamic nodes are powered down.
+  description: How many dynamic nodes are powered down, and start when a job asks for one.
   type: int
   returned: success
 nodes:
-  description: Name, state, and where Slurm knows them, address, instance and reason of all other nodes.
+  description:
+    - Name, state, and where Slurm knows them, address, instance and reason of all other nodes.
+    - Of a node that is powered down and that Slurm never starts again, C(stranded) is true.
   type: list
   elements: dict
   returned: success

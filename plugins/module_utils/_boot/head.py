@@ -17,6 +17,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host import doc
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.ask import scontrol
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.nodes import is_stranded
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.nodes import nodes as slurm_nodes
 
 _ROOT = os.environ.get("PCLUSTER_POSTBOOT_ROOT", "")
@@ -99,7 +100,7 @@ def look(request: Request) -> Outcome:
 
 
 def states(shown: str) -> tuple[int, list[dict[str, Any]]]:
-    """Return how many dynamic nodes are powered down, and what Slurm says of all other nodes."""
+    """Return how many dynamic nodes a job would start, and what Slurm says of all other nodes."""
     found: list[dict[str, Any]] = []
     off = 0
     begins = re.compile(r"NodeName=(\S+)")
@@ -109,10 +110,12 @@ def states(shown: str) -> tuple[int, list[dict[str, Any]]]:
         reason = _REASON.search(lines.get(name, ""))
         since = _SET.search(reason[1]) if reason else None
         why = reason[1][: since.start()] if reason and since else ""
-        if "-dy-" in name and {"IDLE", "POWERED_DOWN"} <= flags and not {"DOWN", "DRAIN"} & flags:
+        stranded = is_stranded(fields)
+        off_duty = {"IDLE", "POWERED_DOWN"} <= flags and not {"DOWN", "DRAIN"} & flags
+        if "-dy-" in name and off_duty and not stranded:
             off += 1
             continue
-        one: dict[str, Any] = {"name": name, "state": sorted(flags)}
+        one: dict[str, Any] = {"name": name, "state": sorted(flags), **({"stranded": True} if stranded else {})}
         address, instance = fields.get("NodeAddr", ""), fields.get("InstanceId", "")
         one.update({"address": address} if address != name else {})
         one.update({"instance": instance} if instance.startswith("i-") else {})

@@ -26,6 +26,7 @@ from datetime import datetime
 from typing import Any
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import natural, shown
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.nodes import freed
 
 REQUESTED, PENDING, BOOTING, OURS, JOINING = "requested", "instance pending", "booting", "our run", "joining"
 RUNNING, UP, FAILED, OFF = "running", "up", "failed", "off"
@@ -324,6 +325,10 @@ class _Judge:
             status.stage, status.since, status.deadline = UP, 0.0, 0.0
             status.why = f"drained: {reason}" if "DRAIN" in flags and reason else ""
             return status
+        if node.get("stranded") and not instance and not self._out_of_use(status):
+            status.stage, status.why = FAILED, "powered down, and no job starts it: Slurm waits for its slurmd"
+            status.todo = f"{freed('NODE')} on the head node"
+            return status
         if self._unwanted(status, flags, going):
             status.stage, status.since, status.deadline, status.why = OFF, 0.0, 0.0, ""
             if self.told.get("fleet") == "PROTECTED" and not _DYNAMIC.search(name):
@@ -349,10 +354,14 @@ class _Judge:
             status.why = reason
         return self._before(status)
 
+    def _out_of_use(self, status: Status) -> bool:
+        """Say whether the fleet is stopped, or the node's queue is inactive."""
+        stopped = self.told.get("fleet") not in (None, "", "RUNNING", "PROTECTED")
+        return stopped or status.queue in self.told.get("inactive", ())
+
     def _unwanted(self, status: Status, flags: set[str], going: bool) -> bool:
         """Say whether nobody waits for the node: a static one is wanted unless its queue or the fleet is out of use."""
-        stopped = self.told.get("fleet") not in (None, "", "RUNNING", "PROTECTED")
-        if stopped or status.queue in self.told.get("inactive", ()):
+        if self._out_of_use(status):
             return True
         if not _DYNAMIC.search(status.name):
             return False

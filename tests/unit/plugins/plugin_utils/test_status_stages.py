@@ -143,6 +143,16 @@ def test_what_slurm_gave_up_has_failed(reason: str, todo: str) -> None:
     assert todo in found.todo
 
 
+def test_a_powered_down_node_that_no_job_starts_has_failed() -> None:
+    lost = {**slurm("burst-dy-c5-1", "IDLE+CLOUD+POWERED_DOWN+NOT_RESPONDING"), "stranded": True}
+    found = one(told(lost), name="burst-dy-c5-1")
+    assert (found.stage, found.bad) == (stages.FAILED, True)
+    assert found.why == "powered down, and no job starts it: Slurm waits for its slurmd"
+    assert found.todo == "scontrol update nodename=NODE state=power_down_force on the head node"
+    assert one(told(lost, fleet="STOPPED"), name="burst-dy-c5-1").stage == stages.OFF
+    assert one(told(lost, inactive=["burst"]), name="burst-dy-c5-1").stage == stages.OFF
+
+
 def test_a_node_that_was_up_and_is_down_has_not_begun_to_boot() -> None:
     down = slurm("cpu-st-c5-1", "DOWN+CLOUD+NOT_RESPONDING", "Not responding", instance="i-1")
     head = told(down, records=[record("done", ago=LONG_AGO - 300)])
