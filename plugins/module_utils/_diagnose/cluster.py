@@ -27,7 +27,8 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._diagnose.eviden
     last,
     written,
 )
-from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import shown
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import ranges, shown
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.nodes import freed, stranded
 
 PROTECTED, BOOT = "protected-mode", "node-does-not-come-up"
 SILENCE = 600.0  # seconds; clustermgtd_timeout of computemgtd, after which compute nodes end themselves
@@ -56,6 +57,33 @@ _CAPACITY = (
 )
 # What users and ParallelCluster do on purpose.
 _ORDINARY = re.compile(r"\(Code:[^()]*\)|Power(?:ed|ing)? ?(?:down|up)|^none$", re.IGNORECASE)
+
+# How reasons begin that pass without help, the page about each, and the remedy if they last. Slurm's own are those of
+# src/slurmctld of SchedMD/slurm 24.11.5 (power_save.c, proc_req.c, controller.c).
+_PASSING = (
+    (
+        ("ResumeTimeout reached",),
+        BOOT,
+        "Slurm starts the node again if a job asks; the boot did not end within ComputeNodeBootstrapTimeout: "
+        "-e diagnose_gone=NODE brings its logs",
+    ),
+    (
+        ("inactive partition", "stopping cluster"),
+        PROTECTED,
+        "the fleet or the queue is stopped; if not on purpose, pcluster update-compute-fleet --status START_REQUESTED",
+    ),
+    (
+        ("Scheduler health check failed", "Enabling node since insufficient capacity"),
+        BOOT,
+        "clustermgtd has powered the node down, and its log has the cause; Slurm starts the node again if a job asks",
+    ),
+    (
+        ("Reboot ASAP", "reboot requested", "reboot issued"),
+        BOOT,
+        "Slurm takes the node back after its reboot; if that lasts, see slurmd's log and the console of the instance",
+    ),
+)
+_OFF = ("~", "%", "!")  # the sign behind a state of sinfo's: powered down, powering down, about to be
 
 
 def names_of(text: str) -> list[str]:
@@ -185,17 +213,21 @@ def launches(evidence: Evidence) -> Iterator[Finding]:
 def reasons(evidence: Evidence) -> Iterator[Finding]:
     """Find nodes that Slurm does not use, by the reason that it has for them (sinfo -R)."""
     name, text = evidence.text("sinfo-reasons")
+    begun: list[str] = []  # sinfo prints the line feeds of a reason as they are
     for line in logs.lines(text):
-        fields = [field.strip() for field in line.rsplit("|", 4)]
-        if len(fields) != 5 or _ORDINARY.search(fields[0]):
+        begun.append(line)
+        if line.count("|") < 4:
             continue
-        reason, user, since, state, nodes = fields
+        reason, user, since, state, nodes = (" ".join(field.split()) for field in " ".join(begun).rsplit("|", 4))
+        begun = []
+        if _ORDINARY.search(reason):
+            continue
         said = f"{nodes} {state}: {reason} [{user} {since}]"
-        kind, level, page, todo = _reason(reason)
+        kind, level, page, todo = _reason(reason, state, nodes)
         yield finding(f"slurm-{kind}-{nodes}", level, f"Slurm has {nodes} {state}: {reason}", said, name, todo, page)
 
 
-def _reason(reason: str) -> tuple[str, str, str, str]:
+def _reason(reason: str, state: str, nodes: str) -> tuple[str, str, str, str]:
     if "count reported lower than configured" in reason:
         todo = "nvidia-smi -L and XIDs on the node; drain it so that it is replaced, or reboot it"
         return "gres", CAUSE, "lost-gpu", todo
@@ -207,7 +239,25 @@ def _reason(reason: str) -> tuple[str, str, str, str]:
         return "prolog", FAULT, "logs", "the last lines of slurmd's log on the node tell which script failed"
     if "Kill task failed" in reason:
         return "kill-task", FAULT, "hanging-job", "a process of a job cannot be killed: look for a hung mount or GPU"
-    return "reason", FAULT, "logs", "mend what the reason says, then scontrol update nodename=… state=resume"
+    latest = reason.rpartition(" : ")[2]  # Slurm appends its own reasons to those that are there
+    for begins, page, todo in _PASSING:
+        if latest.startswith(begins):
+            return "passing", NOTE, page, todo
+    # A node that is off: state=resume would have Slurm wait for its slurmd, and start no job there.
+    back = freed(nodes) if state[-1:] in _OFF else f"scontrol update nodename={nodes} state=resume"
+    return "reason", FAULT, "logs", f"correct what the reason says, then {back}"
+
+
+def stranded_nodes(evidence: Evidence) -> Iterator[Finding]:
+    """Find powered-down nodes that no job starts again, although sinfo shows them as idle~."""
+    name, text = evidence.text("scontrol-nodes")
+    # scontrol continues a node's line with indented ones.
+    names = stranded(re.sub(r"\n +", " ", text))
+    if names:
+        lost = ranges(names)
+        what = f"Slurm starts no job on {shown(names)}: powered down, and Slurm waits for the slurmd there"
+        said = f"State=IDLE+CLOUD+POWERED_DOWN+NOT_RESPONDING of {lost}"
+        yield finding("stranded-nodes", CAUSE, what, said, name, f"{freed(lost)} on the head node", BOOT)
 
 
 def daemons(evidence: Evidence) -> Iterator[Finding]:
@@ -272,4 +322,7 @@ def self_checks(evidence: Evidence) -> Iterator[Finding]:
             yield finding(f"diag-{result.get('check_id')}", level, what, said, name, todo, "logs")
 
 
-FINDERS = (protected_mode, failed_boots, heartbeat, launches, reasons, daemons, controller, authentication, self_checks)
+FINDERS = (
+    *(protected_mode, failed_boots, heartbeat, launches, reasons, stranded_nodes),
+    *(daemons, controller, authentication, self_checks),
+)

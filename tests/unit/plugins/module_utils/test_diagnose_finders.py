@@ -266,6 +266,73 @@ def test_the_reasons_of_slurm_are_passed_on_but_for_ordinary_ones() -> None:
     assert len(told) == 3
 
 
+def reason_lines(*lines: str) -> str:
+    """As sinfo prints the format of sources.REASONS."""
+    return "".join(f"{' ' * (500 - len(line.partition('|')[0]))}{line}\n" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("reason", "state", "page", "todo"),
+    [
+        # SchedMD/slurm 24.11.5: power_save.c, proc_req.c, controller.c, and set_node_reason(), which appends.
+        ("ResumeTimeout reached", "down~", "node-does-not-come-up", "if a job asks"),
+        ("node_health: x is gone : ResumeTimeout reached", "down~", "node-does-not-come-up", "ComputeNodeBootstrap"),
+        ("Reboot ASAP : reboot issued", "reboot^", "node-does-not-come-up", "takes the node back after its reboot"),
+        ("kernel : reboot issued", "reboot^", "node-does-not-come-up", "takes the node back after its reboot"),
+        # aws-parallelcluster-node 3.16.1: clustermgtd.py, slurm_commands.py
+        ("inactive partition", "down~", "protected-mode", "--status START_REQUESTED"),
+        ("Scheduler health check failed", "drained%", "node-does-not-come-up", "clustermgtd has powered the node down"),
+    ],
+)
+def test_reasons_that_pass_without_help_are_notes(reason: str, state: str, page: str, todo: str) -> None:
+    text = reason_lines(f"{reason}|root|2026-11-23T11:00:00|{state}|burst-dy-c5-[3-4]")
+    (one,) = found({"commands/sinfo-reasons.txt": text}).values()
+    assert (one.level, one.page) == (NOTE, page)
+    assert todo in one.todo
+    assert "state=" not in one.todo
+
+
+@pytest.mark.parametrize(
+    ("state", "todo"),
+    [
+        ("drained", "scontrol update nodename=burst-dy-c5-3 state=resume"),
+        ("down*", "scontrol update nodename=burst-dy-c5-3 state=resume"),
+        ("drained~", "scontrol update nodename=burst-dy-c5-3 state=power_down_force"),
+        ("down~", "scontrol update nodename=burst-dy-c5-3 state=power_down_force"),
+        ("drained%", "scontrol update nodename=burst-dy-c5-3 state=power_down_force"),
+    ],
+)
+def test_a_node_that_is_off_is_never_resumed(state: str, todo: str) -> None:
+    """Slurm 24.11.5 then waits for its slurmd (_require_node_reg() of node_mgr.c), and starts no job there."""
+    for reason in ("a test of somebody", "user : reboot timed out"):
+        text = reason_lines(f"{reason}|root|2026-11-23T11:00:00|{state}|burst-dy-c5-3")
+        (one,) = found({"commands/sinfo-reasons.txt": text}).values()
+        assert (one.level, one.todo) == (FAULT, f"correct what the reason says, then {todo}")
+
+
+def test_a_reason_of_several_lines_is_one() -> None:
+    text = reason_lines(
+        "bad RAM\nsee ticket 7|root|2026-11-23T11:00:00|drained|cpu-st-c5-9", "x|root|t|down|cpu-st-c5-8"
+    )
+    told = found({"commands/sinfo-reasons.txt": text})
+    assert told["slurm-reason-cpu-st-c5-9"].what == "Slurm has cpu-st-c5-9 drained: bad RAM see ticket 7"
+    assert told["slurm-reason-cpu-st-c5-8"].what == "Slurm has cpu-st-c5-8 down: x"
+
+
+def test_powered_down_nodes_that_slurm_never_starts_are_found() -> None:
+    # A cluster of the sandbox on which a test had resumed a drained node that was powered down.
+    shown = (REPO / "tests/unit/fixtures/slurm/nodes-24.11.5.txt").read_text()
+    shown = shown.replace("State=IDLE+CLOUD+POWERED_DOWN ", "State=IDLE+CLOUD+POWERED_DOWN+NOT_RESPONDING ", 1)
+    # `scontrol show node` without --oneliner
+    folded = re.sub(r" (?=(?:CPUAlloc|State|Partitions|BootTime|CfgTRES)=)", "\n   ", shown)
+    for text in (shown, folded):
+        (one,) = found({"commands/scontrol-nodes.txt": text}).values()
+        assert (one.kind, one.level, one.page) == ("stranded-nodes", CAUSE, "node-does-not-come-up")
+        assert "Slurm starts no job on burst-dy-c5-[2,4]: " in one.what
+        assert one.todo == "scontrol update nodename=burst-dy-c5-[2,4] state=power_down_force on the head node"
+        assert found({"commands/scontrol-nodes.txt": text.replace("+NOT_RESPONDING", "")}) == {}
+
+
 def test_daemons_that_do_not_run_are_named() -> None:
     text = "clustermgtd                      FATAL     Exited too quickly (process log may have details)\n"
     assert found({"commands/supervisord-status.txt": text})["daemon-clustermgtd"].level == CAUSE
