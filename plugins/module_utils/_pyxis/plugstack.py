@@ -19,8 +19,11 @@ from typing import Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
-from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 from ansible_collections.pcluster.postboot.plugins.module_utils._pyxis import load
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.ask import scontrol
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import ranges
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.nodes import freed, stranded
 
 HEADER = "# Written by pcluster.postboot on the head node; changes are lost."
 RECONFIGURE_TIMEOUT = 120
@@ -177,6 +180,24 @@ def controller_runs() -> bool:
     return False
 
 
+def _stranded(prefix: str) -> list[str]:
+    """Return a warning if a reconfiguration leaves nodes behind, to which Slurm then gives no job.
+
+    If slurmctld does not answer here, the reconfiguration fails as well, and has the reason.
+    """
+    try:
+        names = stranded(scontrol(prefix, "-o", "show", "nodes", seconds=RECONFIGURE_TIMEOUT).out)
+    except NotRun:
+        return []
+    if not names:
+        return []
+    lost = ranges(names)
+    return [
+        f"{lost}: powered down, and Slurm waits for the slurmd there. After 'scontrol reconfigure', which this run "
+        f"does, no job starts on these nodes until you run '{freed(lost)}'"
+    ]
+
+
 def _reconfigure(prefix: str) -> None:
     """Have slurmctld, and by it every slurmd, read the plugstack again."""
     program = os.path.join(prefix, "bin/scontrol")
@@ -227,6 +248,7 @@ def apply(request: Request) -> Outcome:
     if due or os.path.exists(owed):
         if controller_runs():
             actions.append("reconfigured")
+            warnings += _stranded(request.prefix)
             if not request.check:
                 _reconfigure(request.prefix)
         if not request.check:

@@ -64,6 +64,7 @@ if any("pyxis" in path for path in found):
     print("      --container-image=IMAGE")
 """
 
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/slurm"
 MAKEFILE = """all: spank_pyxis.so
 spank_pyxis.so:
 \t@echo "$(CPPFLAGS)" > flags
@@ -82,7 +83,11 @@ class Slurm:
             (top / folder).mkdir(parents=True)
         for name in ("srun", "sbatch"):
             self.program(self.prefix / "bin" / name, CLIENT.format(python=os.path.realpath(sys.executable)))
-        self.program(self.prefix / "bin/scontrol", f"#!/bin/sh\necho $* >> {top}/calls\n")
+        shows = f'[ "$*" != "-o show nodes" ] || exec cat {top}/nodes'
+        self.program(self.prefix / "bin/scontrol", f"#!/bin/sh\n{shows}\necho $* >> {top}/calls\n")
+        self.nodes = top / "nodes"
+        shown = (FIXTURES / "nodes-24.11.5.txt").read_text()
+        self.nodes.write_text(shown.replace("+NOT_RESPONDING", ""))
         self.program(top / "bin/gcc", "#!/bin/sh\n")
         (self.prefix / "include/slurm/spank.h").write_text("")
         (self.prefix / "etc/slurm.conf").write_text("ClusterName=x\n")
@@ -524,6 +529,26 @@ def test_an_entry_that_users_can_not_read_is_put_right(provided: Slurm) -> None:
     provided.entry.chmod(0o600)
     assert "wrote" in provided.plugstack(options={"runtime_path": "/run/pyxis"})["actions"]
     assert provided.entry.stat().st_mode & 0o777 == 0o644
+
+
+def test_nodes_that_a_reconfiguration_leaves_behind_are_named(slurm: Slurm) -> None:
+    """Slurm 24.11.5 gives no job to a powered-down node with NOT_RESPONDING once it has been reconfigured."""
+    slurm.build()
+    slurm.controller()
+    well = slurm.nodes.read_text()
+    slurm.nodes.write_text(well.replace("+POWERED_DOWN ", "+POWERED_DOWN+NOT_RESPONDING ", 3))
+    for check in (True, False):
+        assert slurm.plugstack(check=check)["actions"] == ["wrote", "reconfigured"]
+        (warning,) = slurm.warnings
+        assert warning.startswith("burst-dy-c5-[2-4]: powered down, and Slurm waits for the slurmd there.")
+        assert "'scontrol update nodename=burst-dy-c5-[2-4] state=power_down_force'" in warning
+    assert slurm.calls() == ["reconfigure"]
+    slurm.plugstack()
+    assert slurm.warnings == [], "nothing is reconfigured"
+    slurm.nodes.write_text(well)
+    slurm.plugstack(options={"runtime_path": "/run/pyxis"})
+    assert slurm.warnings == []
+    assert slurm.calls() == ["reconfigure", "reconfigure"]
 
 
 def test_a_reconfiguration_that_fails_is_tried_again(slurm: Slurm) -> None:
