@@ -244,6 +244,9 @@ def test_a_false_alarm_that_heals_is_undrained(cluster: Cluster) -> None:
         {"reason": "a test of somebody"},
         {"state": "DOWN+CLOUD+DRAIN"},
         {"state": "IDLE+CLOUD+DRAIN+POWERING_DOWN", "reason": "Scheduler health check failed"},
+        # Slurm would wait for a slurmd that does not come any more, and start no job there.
+        {"state": "IDLE+CLOUD+DRAIN+POWERING_DOWN"},
+        {"state": "IDLE+CLOUD+DRAIN+POWER_DOWN"},
     ],
 )
 def test_only_our_own_drain_is_undrained(cluster: Cluster, change: dict[str, str]) -> None:

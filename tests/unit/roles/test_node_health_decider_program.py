@@ -97,6 +97,20 @@ def test_a_hold_ends_the_drain_by_which_the_node_would_be_replaced(cluster: Clus
     assert "reserved" not in cluster.slurm["gpu-st-p5-1"]
 
 
+@pytest.mark.parametrize("flag", ["POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN"])
+def test_a_drained_node_that_is_off_is_not_held_and_not_undrained(cluster: Cluster, flag: str) -> None:
+    cluster.tells("gpu-st-p5-1", XID)
+    cluster.runs()
+    cluster.slurm["gpu-st-p5-1"]["state"] += f"+{flag}"
+    cluster.asked()
+    code, said = cluster.commands("hold", "gpu-st-p5-1", "a look at its NVLinks")
+    assert code == 1
+    assert "'scontrol update nodename=gpu-st-p5-1 state=power_down_force' gives it back to jobs" in said
+    assert cluster.asked() == ["--oneliner show nodes"]
+    cluster.slurm["gpu-st-p5-1"]["reason"] = "somebody's"
+    assert "resume" not in cluster.commands("hold", "gpu-st-p5-1", "a look")[1]
+
+
 def test_a_hold_whose_reservation_is_gone_holds_nobody(cluster: Cluster) -> None:
     cluster.commands("hold", "gpu-st-p5-1", "a look at its NVLinks")
     del cluster.slurm["gpu-st-p5-1"]["reserved"]

@@ -109,6 +109,9 @@ def hold(settings: Settings, history: History, name: str, reason: str, clock: Cl
     """
     node = known(settings, name)
     drained = "DRAIN" in node.states
+    if drained and node.off:
+        cure = f"'scontrol update nodename={name} state=power_down_force' gives it back to jobs"
+        raise Refused(f"{name} is drained ({node.reason}), and its instance is gone or about to go: {cure}")
     mine = [one for one in history.drains if one["node"] == name and one["reason"] == node.reason]
     drains = [one for one in mine if one["end"] in ("", "held")]
     is_reserved = name in reserved(settings)

@@ -144,7 +144,8 @@ class Look:
             else:
                 self.history.confirm(record)
                 healed = is_healed(self.states.get(node.name), record)
-                if healed and ours and "DOWN" not in node.states and self.settings.action == "drain":
+                usable = "DOWN" not in node.states and not node.off
+                if healed and ours and usable and self.settings.action == "drain":
                     self.outcome.undrain.append(record)
 
     def end(self, record: Record, how: str, words: str) -> None:

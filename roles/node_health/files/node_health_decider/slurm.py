@@ -14,6 +14,10 @@ NAME = re.compile(r"([a-z0-9-]{1,64})-(st|dy)-([a-z0-9-]{1,64})-\d+")
 OUT = frozenset(("DOWN", "DRAIN", "FAIL", "FUTURE", "UNKNOWN", "INVALID_REG", "MAINTENANCE", "REBOOT_REQUESTED",
                  "REBOOT_ISSUED", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP"))  # fmt: skip
 
+# A node that is powered down, or soon will be, has no slurmd. state=undrain has Slurm wait for that slurmd, and no job
+# starts there after the next `scontrol reconfigure` (aws-parallelcluster#7577).
+OFF = frozenset(("POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN"))
+
 
 class Node(NamedTuple):
     """A node as Slurm has it."""
@@ -28,6 +32,10 @@ class Node(NamedTuple):
     @property
     def up(self) -> bool:
         return not self.states & OUT
+
+    @property
+    def off(self) -> bool:
+        return bool(self.states & OFF)
 
     @property
     def queue(self) -> str:
