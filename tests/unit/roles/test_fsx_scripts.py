@@ -327,32 +327,39 @@ def test_a_run_of_another_machine_is_seen_by_the_nodes_boot_clock(
     assert node.check()[0] == (3 if at_work else 0)
 
 
-# As sinfo prints '%N|%T|%E': a node of two partitions comes twice.
-STATES = """gpu-st-p5-1|idle|none
-gpu-st-p5-1|idle|none
-gpu-st-p5-2|allocated|none
-gpu-dy-p5-1|allocated#|none
-gpu-dy-p5-2|idle~|none
-gpu-dy-p5-3|idle%|none
-gpu-st-p5-3|down*|Not responding
-gpu-st-p5-4|drained|Kill task failed
-gpu-st-p5-5|mixed*|none"""
+# As sinfo 24.11.5 prints the script's format: a node of two partitions comes twice.
+STATES = """gpu-st-p5-1|idle|idle+cloud|10.0.0.1|none|
+gpu-st-p5-1|idle|idle+cloud|10.0.0.1|none|
+gpu-st-p5-2|allocated|allocated+cloud|10.0.0.2|none|
+gpu-dy-p5-1|allocated#|allocated+cloud+not_responding+powering_up|10.0.0.3|none|
+gpu-dy-p5-2|idle~|idle+cloud+powered_down|gpu-dy-p5-2|none|
+gpu-dy-p5-3|idle%|idle+cloud+powering_down|gpu-dy-p5-3|none|
+gpu-dy-p5-4|idle~|idle+cloud+powered_down+not_responding|gpu-dy-p5-4|ResumeTimeout reached|
+gpu-dy-p5-5|idle~|idle+cloud+power_down+powered_down+not_responding|gpu-dy-p5-5|none|
+gpu-st-p5-3|down*|down+cloud+not_responding|10.0.0.4|Not responding|
+gpu-st-p5-4|drained|idle+cloud+drain|10.0.0.5|Kill task failed|
+gpu-st-p5-5|mixed*|mixed+cloud+not_responding|10.0.0.6|none|
+gpu-st-p5-6|reboot^|down+cloud+reboot_issued|10.0.0.7|reboot issued|"""
+FORMAT = "--noheader --Node --Format=NodeList:|,StateLong:|,StateComplete:|,NodeAddr:|,Reason:|"
 
 
 def test_nodes_that_boot_or_are_not_well(node: Node) -> None:
-    node.program("sinfo", f"cat << 'END'\n{STATES}\nEND")
+    node.program("sinfo", f"[ \"$*\" = '{FORMAT}' ] && cat << 'END'\n{STATES}\nEND")
     done = node.run(MONITOR, "my-cluster", "us-east-2")
     assert (done.returncode, done.stderr) == (0, "")
     lines = [re.split(r"\s{2,}", line.strip()) for line in done.stdout.splitlines()]
-    assert lines[:5] == [
+    assert lines[:8] == [
         ["gpu-dy-p5-1", "allocated#", "boots"],
+        ["gpu-dy-p5-4", "idle~", "no job starts it: ResumeTimeout reached"],
         ["gpu-st-p5-3", "down*", "does not answer: Not responding"],
         ["gpu-st-p5-4", "drained", "takes no jobs: Kill task failed"],
         ["gpu-st-p5-5", "mixed*", "does not answer"],
-        ["2 nodes are up, 1 boot, 3 are not well, 2 do not run"],
+        ["gpu-st-p5-6", "reboot^", "boots: reboot issued"],
+        ["2 nodes are up, 2 boot, 4 are not well, 3 do not run"],
+        ["no job starts a node: an administrator runs scontrol update nodename=NODE state=power_down_force"],
     ]
-    assert lines[5] == [f"one node: srun --nodelist=NODE {node.scripts}/{CHECK}"]
-    assert lines[6][0].endswith("ansible-playbook -i INVENTORY pcluster.postboot.status")
+    assert lines[8] == [f"one node: srun --nodelist=NODE {node.scripts}/{CHECK}"]
+    assert lines[9][0].endswith("ansible-playbook -i INVENTORY pcluster.postboot.status")
     assert node.run(MONITOR, "--help").stderr == ""
     assert node.run(MONITOR, "--help").returncode == 2
     node.program("sinfo", "echo 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1")
@@ -367,7 +374,9 @@ def test_where_reports_are_is_told(scripts: Callable[..., dict[str, dict[str, st
 
 
 def test_a_reason_commands_no_terminal(node: Node) -> None:
-    node.program("sinfo", r"printf 'gpu-st-p5-1|drained|a\033[2Jb\302\233c\342\200\256d\r \303\274 \233\n'")
+    node.program(
+        "sinfo", r"printf 'gpu-st-p5-1|drained|idle+drain|10.0.0.1|a\033[2Jb\302\233c\342\200\256d\r \303\274 \233|\n'"
+    )
     done = node.run(MONITOR)
     line = "  gpu-st-p5-1               drained        takes no jobs: a\\x1b[2Jb\\x9bc\\u202ed\\r ü \\udc9b"
     assert done.stdout.splitlines()[0] == line
