@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Write what AWS and ParallelCluster know of a cluster's future into a file that node_exporter picks up.
 
-The head node asks five sources, each for itself: EC2 for the capacity blocks that the cluster uses and for the events
+The head node asks six sources, each for itself: EC2 for the capacity blocks that the cluster uses and for the events
 that are scheduled for its instances, ParallelCluster for the state of the fleet, Slurm with clustermgtd for nodes that
-EC2 has no capacity for, and Slurm for the jobs that wait for nodes. What a source that does not answer has said before
-stays. A permission that is missing is told once, and that source is left out.
+EC2 has no capacity for, and Slurm for the jobs that wait for nodes and for the nodes that no job starts again. What a
+source that does not answer has said before stays. A permission that is missing is told once, and that source is left
+out.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ NO_CAPACITY = {
 }
 # Reasons of jobs that wait for something else than nodes, as squeue prints them.
 NO_NODES = re.compile(r"JobHeld.*|Dependency.*|BeginTime|JobArrayTaskLimit|Reservation")
+# A node that is powered down, and whose slurmd Slurm waits for; and what such a node has besides in passing.
+STRANDED = {"IDLE", "POWERED_DOWN", "NOT_RESPONDING"}
+ON_THE_WAY = {"DRAIN", "FAIL", "POWER_DOWN", "POWERING_DOWN", "POWER_UP", "POWERING_UP"}
 # One such id among those that are asked for, and EC2 tells of none of them.
 UNKNOWN = "(InvalidCapacityReservationId.NotFound)"
 REFUSED = re.compile(r"\((?:UnauthorizedOperation|AccessDenied|AccessDeniedException)\)")
@@ -56,6 +60,7 @@ HELP = {
     "pcluster_scheduled_event_timestamp_seconds": "When AWS begins what it has scheduled for an instance",
     "pcluster_protected_mode": "Whether ParallelCluster has set the queue INACTIVE because its nodes fail to boot",
     "pcluster_insufficient_capacity": "Nodes of a compute resource that EC2 has no capacity for",
+    "pcluster_nodes_stranded": "Nodes of a compute resource that are powered down, and that Slurm never starts again",
     "pcluster_jobs_waiting": "Jobs of a partition that wait for nodes, and not for another job or a time",
     ANSWERED: "When a source has last answered",
     DENIED: "A source that the head node has no permission for",
@@ -66,6 +71,7 @@ METRICS = {
     "scheduled_events": "pcluster_scheduled_event_timestamp_seconds",
     "protected_mode": "pcluster_protected_mode",
     "insufficient_capacity": "pcluster_insufficient_capacity",
+    "stranded_nodes": "pcluster_nodes_stranded",
     "waiting_jobs": "pcluster_jobs_waiting",
 }
 Samples = dict[str, float]  # by labels, as they stand between the braces
@@ -257,6 +263,20 @@ class Cluster:
             code = re.match(r"\(Code:(\w+)\)", node.get("Reason", ""))
             if "DOWN" in states and ((code and code[1] in NO_CAPACITY) or node["NodeName"] in without):
                 count[key] += 1
+        return {labels(queue=queue, compute_resource=name): float(n) for (queue, name), n in count.items()}
+
+    def stranded_nodes(self) -> Samples:
+        """Count the nodes of each compute resource that are powered down, and to which Slurm gives no job.
+
+        This is is_stranded() of module_utils/_slurm/nodes.py, which is not there where this runs; a test compares both.
+        """
+        count: dict[tuple[str, str], int] = {}
+        for node in self.nodes():
+            name, states = NODE.fullmatch(node["NodeName"]), set(node.get("State", "").split("+"))
+            if name is None:
+                continue
+            lost = states >= STRANDED and not states & ON_THE_WAY and node.get("NodeAddr") == node["NodeName"]
+            count[name[1], name[2]] = count.get((name[1], name[2]), 0) + lost
         return {labels(queue=queue, compute_resource=name): float(n) for (queue, name), n in count.items()}
 
     def refused(self) -> set[str]:

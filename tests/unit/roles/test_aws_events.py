@@ -19,6 +19,7 @@ from typing import Any
 import boto3
 import pytest
 
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.nodes import stranded
 from ansible_collections.pcluster.postboot.tests.programs import load
 from ansible_collections.pcluster.postboot.tests.unit.plugins.aws import launch
 
@@ -186,15 +187,16 @@ SCHEDULED = "pcluster_scheduled_event_timestamp_seconds"
 PROTECTED = "pcluster_protected_mode"
 CAPACITY = "pcluster_insufficient_capacity"
 WAITING = "pcluster_jobs_waiting"
+STRANDED = "pcluster_nodes_stranded"
 GPU, BURST = '{queue="gpu",compute_resource="p5"}', '{queue="burst",compute_resource="c5"}'
 
 
 def test_a_cluster_without_anything_to_tell_has_its_queues_alone(head: Head) -> None:
     found = head.run()
     stamp = "pcluster_aws_events_timestamp_seconds"
-    assert {name.split("{")[0] for name in found} == {PROTECTED, CAPACITY, WAITING, stamp}
+    assert {name.split("{")[0] for name in found} == {PROTECTED, CAPACITY, STRANDED, WAITING, stamp}
     assert {value for name, value in found.items() if "timestamp" not in name} == {0}
-    assert len([name for name in found if "timestamp" in name]) == 5
+    assert len([name for name in found if "timestamp" in name]) == 6
     assert head.log.read_text() == "describe-instance-status\n", "no further question costs anything"
     assert head.output.stat().st_mode & 0o777 == 0o644
 
@@ -290,6 +292,30 @@ def test_events_that_are_old_or_of_another_failure_do_not_count(head: Head) -> N
     assert head.known(CAPACITY) == {BURST: 0, GPU: 0}
 
 
+@pytest.mark.parametrize(
+    ("state", "lost"),
+    [
+        ("IDLE+CLOUD+POWERED_DOWN", 0),
+        ("IDLE+CLOUD+POWERED_DOWN+NOT_RESPONDING", 1),
+        ("IDLE+CLOUD+RESERVED+POWERED_DOWN+NOT_RESPONDING", 1),
+        ("IDLE+CLOUD+POWER_DOWN+POWERED_DOWN+NOT_RESPONDING", 0),  # the cure is at work
+        ("IDLE+CLOUD+POWERING_DOWN+NOT_RESPONDING", 0),
+        ("IDLE+CLOUD+DRAIN+POWERED_DOWN+NOT_RESPONDING", 0),  # sinfo has a reason
+        ("MIXED+CLOUD+POWERED_DOWN+NOT_RESPONDING", 0),
+        ("DOWN+CLOUD+POWERED_DOWN+NOT_RESPONDING", 0),
+    ],
+)
+def test_powered_down_nodes_that_no_job_starts_are_counted(head: Head, state: str, lost: int) -> None:
+    shown = NODES.replace("burst-dy-c5-2 State=IDLE+CLOUD+POWERED_DOWN", f"burst-dy-c5-2 State={state}")
+    head.slurm(shown)
+    assert head.known(STRANDED) == {BURST: lost, GPU: 0}
+    assert len(stranded(shown)) == lost, "two programs have one rule"
+    # A node that boots, whose slurmd registers next.
+    booting = shown.replace("NodeAddr=burst-dy-c5-2", "NodeAddr=10.0.0.9")
+    head.slurm(booting)
+    assert (head.known(STRANDED), stranded(booting)) == ({BURST: 0, GPU: 0}, [])
+
+
 def test_jobs_that_wait_for_nodes_are_counted_and_those_that_wait_for_something_else_are_not(head: Head) -> None:
     (head.top / "jobs").write_text(JOBS)
     assert head.known(WAITING) == {'{partition="gpu"}': 4, '{partition="burst"}': 1}
@@ -331,6 +357,7 @@ def test_slurm_that_does_not_answer_keeps_nobody_from_the_events(
     assert [line.split(":")[0] for line in said] == [
         "protected_mode is not known now",
         "insufficient_capacity is not known now",
+        "stranded_nodes is not known now",
         "waiting_jobs is not known now",
     ]
     assert f"{head.top}/bin/scontrol ended with 1: it said nothing" in said[0]
