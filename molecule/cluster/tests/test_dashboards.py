@@ -119,8 +119,9 @@ def job(on: On) -> Iterator[str]:
                 time.sleep(2)
             yield jobs[0]
         finally:
-            line = f"{SLURM}/scancel {' '.join(jobs)}; {SLURM}/scontrol update nodename={drained} state=resume"
-            head.check_output(line)
+            # Never state=resume: this node is powered down, and no job would start it after the next reconfiguration.
+            freed = f"{SLURM}/scontrol update nodename={drained} state=power_down_force"
+            head.check_output(f"{SLURM}/scancel {' '.join(jobs)}; {freed}")
             on(NODE).check_output(f"rm {PENDING}")
 
 
