@@ -375,7 +375,7 @@ NOT_HERE = {
     "PrometheusSilent": "a Prometheus that is silent tells nothing: a workspace evaluates this rule, and the sandbox's "
     "has no rules of its own; tests/rules/prometheus.yml has the series of an agent that stops and one that is deleted",
     "AwsEventsStale": "half an hour has to pass without an answer; tests/rules/aws.yml",
-    "SlurmNodesStranded": "ten minutes have to pass; tests/unit/roles/test_aws_events.py, tests/rules/aws.yml",
+    "SlurmNodesStranded": "ten minutes have to pass; test_aws_events.py plays the cause, tests/rules/aws.yml the rule",
     "InsufficientCapacity": "test_aws_events.py plays the cause up to the metric, as the queue is then closed for ten "
     "minutes; tests/rules/aws.yml",
     "NotificationsFail": "of a receiver that is not reached, no message tells; tests/rules/prometheus.yml",

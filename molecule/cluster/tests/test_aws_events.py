@@ -20,7 +20,7 @@ import pytest
 from testinfra.host import Host
 
 from .conftest import TOPOLOGY, instance, unmanaged
-from .helpers import On, until
+from .helpers import On, as_user, until
 from .scenes import protected_mode
 from .test_prometheus import ask
 
@@ -28,6 +28,7 @@ UNIT, NODE, BLOCK = "pcluster-aws-events", "cpu-st-c5-1", "cr-0123456789abcdef0"
 FLEET = "/tmp/fleet-config.json"
 SCHEDULED = "pcluster_scheduled_event_timestamp_seconds"
 CAPACITY = 'pcluster_insufficient_capacity{compute_resource="c5",queue="burst"}'
+STRANDED = 'pcluster_nodes_stranded{compute_resource="c5",queue="burst"}'
 
 
 def plant(place: str, told: Any) -> None:
@@ -73,7 +74,7 @@ def test_what_aws_has_scheduled_for_a_node_is_told(on: On) -> None:
     assert {f'pcluster_jobs_waiting{{partition="{queue}"}}' for queue in queues} <= set(found)
     assert found[CAPACITY] == 0
     answered = [value for name, value in found.items() if name.startswith("pcluster_aws_events_timestamp_seconds")]
-    assert len(answered) == 5
+    assert len(answered) == 6
     assert time.time() - min(answered) < 60
     assert not [name for name in told(head) if SCHEDULED in name]
     assert head.check_output(f"journalctl --quiet --unit={UNIT} --since='{begin}' --output=cat") == ""
@@ -142,6 +143,33 @@ def test_a_scheduled_event_is_an_alert_until_it_is_over(on: On) -> None:
         told(head)
         until(lambda: not firing(head, "ScheduledEvent"), 90)
     told(head)
+
+
+def test_a_node_that_was_undrained_while_it_was_off_gets_no_job_and_is_reported_until_it_is_free(on: On) -> None:
+    """As in aws-parallelcluster#7577. No test resumes or undrains such a node but this one."""
+    head, slurm, node = on("head"), "/opt/slurm/bin", "burst-dy-c5-3"
+    state = f"{slurm}/scontrol --oneliner show node {node}"
+    until(lambda: " State=IDLE+CLOUD+POWERED_DOWN " in head.check_output(state), 120, f"{node} is powered down")
+    assert told(head)[STRANDED] == 0
+    job = ""
+    with unmanaged():
+        try:
+            for change in ("drain reason='a test of aws_events'", "undrain"):
+                head.check_output(f"{slurm}/scontrol update nodename={node} state={change}")
+            assert " State=IDLE+CLOUD+POWERED_DOWN+NOT_RESPONDING " in head.check_output(state)
+            assert told(head)[STRANDED] == 1
+            shown = as_user(on("login"), "alice", "/fsx/scripts/monitor-compute-node-setup.sh").stdout
+            assert re.search(rf"^  {node} +idle~ +no job starts it: ", shown, re.MULTILINE), shown
+            head.check_output(f"{slurm}/scontrol reconfigure")
+            options = f"--parsable --partition=burst --nodelist={node} --output=/dev/null --wrap=true"
+            job = as_user(head, "ubuntu", f"{slurm}/sbatch {options}").stdout.strip()
+            why = f"{slurm}/squeue --noheader --job={job} --format='%T %r'"
+            until(lambda: head.check_output(why).startswith("PENDING ReqNodeNotAvail"), 30, "the job waits")
+        finally:
+            head.run(f"{slurm}/scancel {job}")
+            head.check_output(f"{slurm}/scontrol update nodename={node} state=power_down_force")
+    until(lambda: " State=IDLE+CLOUD+POWERED_DOWN " in head.check_output(state), 120, f"{node} is free")
+    assert told(head)[STRANDED] == 0
 
 
 @pytest.mark.long
