@@ -303,7 +303,8 @@ class Context:
                 # Nodes that are up cost nothing more. Of the others no more are booted than are asked for.
                 chosen += [node for node in own if node.is_powered_down][: max(0, number - len(chosen))]
             states = ", ".join(sorted({node.state for node in own}))
-            advice = "" if self.options.power_up else "; verify_power_up: true boots one"
+            boots = any(node.is_powered_down for node in own) and not self.options.power_up
+            advice = "; verify_power_up: true boots one" if boots else ""
             other = first.setdefault(frozenset(node.name for node in chosen), partition)
             if not chosen:
                 why = f"no node of it is up ({states}){advice}"
