@@ -26,8 +26,9 @@ options:
     description:
       - Directory of Docker's images, containers and volumes; empty for what the file says. V(auto) keeps the directory
         that the file names or that has data, and is otherwise C(docker) below O(scratch), or Docker's default.
-      - A move switches off C(features.containerd-snapshotter), unless the file or O(settings) has it, because that
-        image store of Docker 29 stays in C(/var/lib/containerd).
+      - Docker 29 keeps images in C(/var/lib/containerd), wherever the data root is. A move, or a data root in the file
+        while no image is stored yet, switches off that image store (C(features.containerd-snapshotter)), unless the
+        file or O(settings) decides on it. Images that are in C(/var/lib/containerd) already cause a warning.
     type: str
     default: ""
   scratch:

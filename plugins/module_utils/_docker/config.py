@@ -21,7 +21,8 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import storage
 
 DEFAULT_ROOT = "/var/lib/docker"
-CONTAINERD_ROOT = "/var/lib/containerd"
+CONTAINERD_ROOT, CONTAINERD_CONFIG = "/var/lib/containerd", "/etc/containerd/config.toml"
+STORE = "containerd-snapshotter"  # the feature that keeps images in containerd's folder, the default from Docker 29 on
 AUTO = "auto"
 TIMEOUT = 60  # seconds for a program that only looks
 
@@ -89,13 +90,21 @@ def _folders(path: str) -> list[str]:
         return []
 
 
-def holds_data(root: str = DEFAULT_ROOT, containerd: str = CONTAINERD_ROOT) -> bool:
-    """Tell whether containers, images or volumes lie in a data root, or images in containerd's own."""
-    if _folders(f"{root}/containers") or _folders(f"{containerd}/io.containerd.content.v1.content/blobs/sha256"):
+def _graph(root: str) -> bool:
+    """Tell whether a data root has images in Docker's own image store."""
+    return any(_folders(f"{root}/image/{driver}/layerdb/sha256") for driver in _folders(f"{root}/image"))
+
+
+def _blobs(containerd: str) -> bool:
+    """Tell whether containerd has images in a folder."""
+    return bool(_folders(f"{containerd}/io.containerd.content.v1.content/blobs/sha256"))
+
+
+def holds_data() -> bool:
+    """Tell whether containers, images or volumes are in Docker's default data root, or images in containerd's own."""
+    if _folders(f"{DEFAULT_ROOT}/containers") or _blobs(CONTAINERD_ROOT) or _graph(DEFAULT_ROOT):
         return True
-    if any(_folders(f"{root}/image/{driver}/layerdb/sha256") for driver in _folders(f"{root}/image")):
-        return True
-    return bool(set(_folders(f"{root}/volumes")) - {"metadata.db", "backingFsBlockDev"})
+    return bool(set(_folders(f"{DEFAULT_ROOT}/volumes")) - {"metadata.db", "backingFsBlockDev"})
 
 
 def choose_root(wanted: str, settings: dict[str, Any], there: dict[str, Any], path: str, scratch: str | None) -> Root:
@@ -158,18 +167,53 @@ def require_scratch(root: Root, scratch: str | None, dropin: str | None) -> None
 def with_root(config: dict[str, Any], root: Root) -> dict[str, Any]:
     """Put the data root into a configuration.
 
-    The image store of Docker 29 keeps images in containerd's folder, wherever the data root is. Where the data root is
-    moved, that store is switched off unless somebody has decided on it, so that images go to the data root too.
+    The image store of Docker 29 keeps images in containerd's folder, wherever the data root is. That store is switched
+    off, unless the configuration decides on it, if the data root is moved, or if no image is stored yet. So images go
+    to the data root too, also to one that an AMI or a script has put into the file.
     """
     result = dict(config)
     if root.path is None:
         result.pop("data-root", None)
         return result
     result["data-root"] = root.path
-    features = config.get("features")
-    if root.moved and (features is None or isinstance(features, dict)):
-        result["features"] = {"containerd-snapshotter": False, **(features or {})}
+    if _undecided(config) and (root.moved or not _stored(root.path)):
+        result["features"] = {STORE: False, **(config.get("features") or {})}
     return result
+
+
+def _undecided(config: dict[str, Any]) -> bool:
+    features = config.get("features")
+    return features is None or (isinstance(features, dict) and STORE not in features)
+
+
+def _containerd_moved() -> bool:
+    """Tell whether containerd's configuration names a root folder other than the default."""
+    top = (files.read(CONTAINERD_CONFIG) or "").partition("\n[")[0]
+    found = re.search(r"""^root[ \t]*=[ \t]*["']([^"'\n]*)["']""", top, re.MULTILINE)
+    return bool(found) and os.path.normpath(found[1]) != CONTAINERD_ROOT
+
+
+def _stored(root: str) -> bool:
+    """Tell whether images or containers of this Docker may be stored: in its data root, or by containerd.
+
+    A dockerd without the system's containerd starts one, whose folder is in the data root.
+    """
+    if _graph(root) or _folders(f"{root}/containers") or _blobs(f"{root}/containerd/daemon"):
+        return True
+    return _containerd_moved() or _blobs(CONTAINERD_ROOT)
+
+
+def elsewhere(config: dict[str, Any], root: Root) -> str:
+    """Return a warning if images are in containerd's folder, although daemon.json names another disk for Docker."""
+    if root.path is None or not _undecided(config) or _graph(root.path) or _containerd_moved():
+        return ""
+    if not _blobs(CONTAINERD_ROOT):
+        return ""
+    return (
+        f"Docker's data root is {root.path}, but images are in {CONTAINERD_ROOT}, the image store of Docker 29; to "
+        f"have them in the data root, set docker_daemon_config: {{features: {{{STORE}: false}}}} and pull them again "
+        "(true keeps them there, without this warning)"
+    )
 
 
 def text_of(config: dict[str, Any]) -> str:

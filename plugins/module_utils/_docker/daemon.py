@@ -68,6 +68,8 @@ def apply(request: Request) -> Outcome:
         if not request.check:
             config.write(request.path, config.text_of(after))
     why_hold = engine.may_restart(request.restart, now, after.get("live-restore") is True, root.path)
+    elsewhere = config.elsewhere(after, root)
+    left = _left(request.path, why_hold if now and (changed or due) else "")
     return Outcome(
         changed=changed,
         diff=diff,
@@ -76,7 +78,7 @@ def apply(request: Request) -> Outcome:
         install=install,
         hold=bool(why_hold),
         why_hold=why_hold,
-        warnings=[*refusal, *_left(request.path, why_hold if now and (changed or due) else "")],
+        warnings=[*refusal, *left, *([elsewhere] if elsewhere else [])],
     )
 
 

@@ -114,9 +114,8 @@ class Node:
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: lab.Run) -> Node:
     monkeypatch.setattr(storage, "MOUNTS", str(tmp_path / "mounts"))
     monkeypatch.setattr(_docker_config, "DEFAULT_ROOT", str(tmp_path / "lib/docker"))
-    monkeypatch.setattr(
-        _docker_config.holds_data, "__defaults__", (str(tmp_path / "lib/docker"), str(tmp_path / "lib/containerd"))
-    )
+    monkeypatch.setattr(_docker_config, "CONTAINERD_ROOT", str(tmp_path / "lib/containerd"))
+    monkeypatch.setattr(_docker_config, "CONTAINERD_CONFIG", str(tmp_path / "containerd.toml"))
     monkeypatch.setattr(lock, "STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setattr(records, "DPKG", str(tmp_path / "dpkg"))
     monkeypatch.setattr(engine, "PROGRAMS", (str(tmp_path / "bin/dockerd"),))
@@ -402,8 +401,64 @@ def test_who_decides_on_the_image_store(node: Node) -> None:
     node.says("{}")
     node(data_root=str(node.scratch), settings={"features": {"containerd-snapshotter": True}})
     assert node.content()["features"] == {"containerd-snapshotter": True}
+
+
+@pytest.mark.parametrize("data_root", ["auto", "", "same"])
+def test_a_data_root_of_others_gets_the_images_while_none_is_stored(
+    node: Node, data_root: str, warnings: list[str]
+) -> None:
+    """Docker 29 keeps images in /var/lib/containerd whatever data-root says (docker/cli#6645, moby/moby#50517)."""
+    root = node.scratch / "images"
+    node.says(json.dumps({"data-root": str(root), "features": {"cdi": True}}))
+    args = {"data_root": str(root) if data_root == "same" else data_root, "scratch": str(node.scratch)}
+    # Volumes are in the data root in either case.
+    (root / "volumes/data").mkdir(parents=True)
+    checked = node(check=True, **args)
+    assert checked["changed"]
+    applied = node(**args)
+    assert (applied["diff"], warnings) == (checked["diff"], [])
+    assert node.content() == {"data-root": str(root), "features": {"containerd-snapshotter": False, "cdi": True}}
+    for check in (True, False):
+        assert not node(check=check, **args)["changed"]
+
+
+# Where Docker 28 and 29 have a container or an image, and containerd's configuration as Docker's package has it.
+@pytest.mark.parametrize(
+    ("there", "toml", "warned"),
+    [
+        ("scratch/image/overlay2/layerdb/sha256/0f", "", False),
+        ("scratch/containers/5c", "", False),
+        ("scratch/containerd/daemon/io.containerd.content.v1.content/blobs/sha256/1a", "", False),
+        ("lib/containerd/io.containerd.content.v1.content/blobs/sha256/1a", "", True),
+        ("lib/containerd/io.containerd.content.v1.content/blobs/sha256/1a", '#root = "{top}/other"\n', True),
+        ("scratch", 'version = 3\nroot = "{top}/nvme"\n[plugins]\n', False),
+        ("scratch", "version = 2\n\nroot = '{top}/nvme'\n", False),
+    ],
+)
+def test_images_that_are_stored_are_not_hidden(
+    node: Node, there: str, toml: str, warned: bool, warnings: list[str]
+) -> None:
+    (node.top / there).mkdir(parents=True, exist_ok=True)
+    (node.top / "containerd.toml").write_text(toml.format(top=node.top))
     node.says(json.dumps({"data-root": str(node.scratch)}))
-    assert not node(data_root=str(node.scratch))["changed"]
+    assert not node(data_root="auto", scratch=str(node.scratch))["changed"]
+    line = (
+        f"Docker's data root is {node.scratch}, but images are in {node.top}/lib/containerd, the image store of Docker "
+        "29; to have them in the data root, set docker_daemon_config: {features: {containerd-snapshotter: false}} and "
+        "pull them again (true keeps them there, without this warning)"
+    )
+    assert warnings == ([line] if warned else [])
+    warnings.clear()
+    for decided in (True, False):
+        node(settings={"features": {"containerd-snapshotter": decided}})
+    assert warnings == []
+
+
+def test_containerds_default_root_by_name_is_no_decision(node: Node) -> None:
+    (node.top / "containerd.toml").write_text(f'root = "{node.top}/lib/containerd/"\n[plugins]\nroot = "/x"\n')
+    node.says(json.dumps({"data-root": str(node.scratch)}))
+    assert node()["changed"]
+    assert node.content()["features"] == {"containerd-snapshotter": False}
 
 
 def test_a_scratch_disk_that_is_not_mounted_is_no_root_disk(node: Node) -> None:
