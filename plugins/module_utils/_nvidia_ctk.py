@@ -13,7 +13,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._docker import c
 from ansible_collections.pcluster.postboot.plugins.module_utils._docker import engine
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
-from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import run
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import Said, run
 from ansible_collections.pcluster.postboot.plugins.module_utils._packages import plan
 from ansible_collections.pcluster.postboot.plugins.module_utils._systemd import systemctl, unit
 
@@ -28,6 +28,9 @@ ExecStartPre=-/bin/sh -c '{_MAKE} --load-kernel-modules || {_MAKE}'
 """
 HOOKS = ("/usr/bin/nvidia-container-runtime-hook", "/usr/bin/nvidia-cdi-hook")
 _MODE = re.compile(r'^\s*mode\s*=\s*"([^"]*)"', re.MULTILINE)
+# Its warnings, as sirupsen/logrus writes them where no terminal reads them, and those of two files with one device.
+_WARNING = re.compile(r'level=(?:warning|error) msg="((?:[^"\\]|\\.)*)"')
+_CONFLICT = re.compile(r'conflicting device "([^"]*)" \(specs ([^()]*)\)')
 _SECTION = re.compile(r"^\s*\[nvidia-container-runtime\]\s*$(.*?)(?=^\s*\[|\Z)", re.MULTILINE | re.DOTALL)
 
 
@@ -62,13 +65,17 @@ class Outcome(NamedTuple):
     warnings: list[str]
 
 
-def _ctk(*arguments: str) -> str:
+def _ask(*arguments: str) -> Said:
     said = run([PROGRAM, *arguments], SECONDS)
     if said.code:
         # A Go program that panics tells what was wrong first, and then where.
         line = next((line for line in said.lines if line.startswith("panic:")), said.last)
         raise Problem(f"'{said.command}' failed: {line}")
-    return said.out
+    return said
+
+
+def _ctk(*arguments: str) -> str:
+    return _ask(*arguments).out
 
 
 def version() -> str:
@@ -77,10 +84,23 @@ def version() -> str:
     return match[1] if match else "of unknown version"
 
 
-def devices() -> list[str]:
-    """Return the names of the GPUs that CDI files offer, by their numbers: each has a UUID as a name too."""
-    names = re.findall(r"^(\S+/gpu=\d+(?::\d+)?)\s*$", _ctk("cdi", "list"), re.MULTILINE)
-    return sorted(names, key=lambda name: [int(part) for part in re.findall(r"\d+", name.rpartition("=")[2])])
+def devices() -> tuple[list[str], list[str]]:
+    """Return the GPUs that CDI files offer, by their numbers, as each has a UUID too; and the warnings about the files.
+
+    The files of one directory hide each device that two of them name, and nvidia-ctk 1.19.1 ends with 0 all the same.
+    """
+    said = _ask("cdi", "list")
+    names = re.findall(r"^(\S+/gpu=\d+(?::\d+)?)\s*$", said.out, re.MULTILINE)
+    names.sort(key=lambda name: [int(part) for part in re.findall(r"\d+", name.rpartition("=")[2])])
+    messages = [re.sub(r"\\(.)", r"\1", message) for message in _WARNING.findall(said.err)]
+    warnings = [text for text in messages if not text.endswith(":") and not _CONFLICT.search(text)]
+    conflicts = [found for message in messages for found in _CONFLICT.findall(message)]
+    if conflicts:
+        first, *more = sorted({name for name, _specs in conflicts})
+        specs = ", ".join(sorted({path for _name, specs in conflicts for path in re.findall(r'"[^"]*"', specs)}))
+        also = f" and {len(more)} more" if more else ""
+        warnings.insert(0, f'conflicting device "{first}"{also} (specs {specs}); keep one of the files')
+    return names, [f"{PROGRAM} warns: {text}" for text in warnings]
 
 
 def mode_of(text: str) -> str:
@@ -163,21 +183,22 @@ def _run_docker(request: Request, hold: bool) -> tuple[list[dict[str, str]], lis
     return outcome.diff, outcome.actions
 
 
-def _offered(request: Request, renews: bool) -> tuple[list[str], bool]:
-    """Return the GPUs that CDI files offer; files that somebody has removed are made anew."""
-    found = devices()
+def _offered(request: Request, renews: bool) -> tuple[list[str], bool, list[str]]:
+    """Return the GPUs that CDI files offer, and warnings; files that somebody has removed are made anew."""
+    found, warnings = devices()
     if found or not request.gpus or not renews:
-        return found, False
+        return found, False, warnings
     if not request.check:
         argv, look = ["systemctl", "start", REFRESH[0]], f"see 'nvidia-smi' and 'systemctl status {REFRESH[0]}'"
         run(argv, SECONDS, hint=look)
-        found = devices()
+        found, warnings = devices()
         if not found:
+            why = warnings[0] if warnings else look
             raise unit.UnitError(
-                f"'{PROGRAM} cdi list' offers no GPU, but this node has {request.gpus}; {look}",
+                f"'{PROGRAM} cdi list' offers no GPU, but this node has {request.gpus}; {why}",
                 systemctl.journal_of(REFRESH[0]),
             )
-    return found, True
+    return found, True, warnings
 
 
 def apply(request: Request) -> Outcome:
@@ -187,7 +208,7 @@ def apply(request: Request) -> Outcome:
             return Outcome(True, [], "", [], False, False, "", "", [])
         raise Problem(f"the program {PROGRAM} is not there; install nvidia-container-toolkit first")
     diff, actions, renews = _refresh(request)
-    found, renewed = _offered(request, renews)
+    found, renewed, unread = _offered(request, renews)
     diff += _set_mode(request)
     hold, stale = "", False
     if dockerd:
@@ -203,6 +224,7 @@ def apply(request: Request) -> Outcome:
     warnings = (
         [f"Docker was not restarted, so it does not use {request.daemon_config} yet: {hold}"] if hold and stale else []
     )
+    warnings += unread
     own = version()
     if not renews:
         warnings.append(

@@ -195,8 +195,12 @@ def create_device_nodes(arguments: argparse.Namespace) -> None:
 
 
 def cdi_list(arguments: argparse.Namespace) -> None:
+    # As cache.go of container-device-interface v1.1.0: two files of one directory hide a device that both name.
     names: set[str] = set()
+    hidden: set[str] = set()
+    errors: list[str] = []
     for folder in arguments.spec_dir or SPEC_DIRS:
+        owners: dict[str, str] = {}
         for name in sorted(glob.glob(f"{folder}/*.yaml") + glob.glob(f"{folder}/*.json")):
             text = Path(name).read_text()
             if name.endswith(".json"):
@@ -206,7 +210,17 @@ def cdi_list(arguments: argparse.Namespace) -> None:
                 # Written by `yaml`, above.
                 kind = re.findall(r"^kind: (.+)$", text, re.MULTILINE)[0]
                 found = re.findall(r'^\s+- name: "?([^"\n]+)"?$', text, re.MULTILINE)
-            names |= {f"{kind}={device}" for device in found}
+            for device in (f"{kind}={device}" for device in found):
+                if (first := owners.setdefault(device, name)) != name:
+                    hidden.add(device)
+                    told = f'[conflicting device \\"{device}\\" (specs \\"{first}\\", \\"{name}\\")]'
+                    errors += [f"{first}: {told}", f"{name}: {told}"]
+            names |= set(owners)
+    names -= hidden
+    if errors:
+        log("warning", "The following registry errors were reported:")
+    for error in errors:
+        log("warning", error)
     info(f"Found {len(names)} CDI devices")
     for device in sorted(names):
         print(device)

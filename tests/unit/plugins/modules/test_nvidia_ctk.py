@@ -26,6 +26,7 @@ if arguments == ["--version"]:
     print("NVIDIA Container Toolkit CLI version 1.19.1\\ncommit: 1234")
 elif arguments == ["cdi", "list"]:
     print(open(top + "/cdi").read() if os.path.exists(top + "/cdi") else "")
+    sys.stderr.write(open(top + "/warnings").read() if os.path.exists(top + "/warnings") else "")
 elif "configure" in arguments:
     path = [a for a in arguments if a.startswith("--config=")][0].partition("=")[2]
     config = json.load(open(path)) if os.path.exists(path) else {{}}
@@ -214,6 +215,52 @@ def test_a_gpu_node_without_gpus_for_containers_fails_in_one_line(node: Node) ->
     assert failed["journal"] == ["nvidia-smi has failed"]
     assert not node.file.exists()
     assert not node(gpus=0)["failed"]
+
+
+def warns(*messages: str) -> str:
+    """What nvidia-ctk 1.19.1 prints to its standard error beside the number of devices, which it always prints."""
+    lines = [f'level=warning msg="{message}"' for message in messages] + ['level=info msg="Found 0 CDI devices"']
+    return "".join(f'time="2026-11-27T20:19:09Z" {line}\n' for line in lines)
+
+
+def conflict(*paths: str, devices: tuple[str, ...] = ("0", "1", "all")) -> list[str]:
+    """As v1.19.1 printed it of such files, but for the paths; the order of devices and files is another each time."""
+    specs = ", ".join(f'\\"{path}\\"' for path in paths)
+    words = " ".join(f'conflicting device \\"nvidia.com/gpu={name}\\" (specs {specs})' for name in reversed(devices))
+    return ["The following registry errors were reported:", *(f"{path}: [{words}]" for path in paths)]
+
+
+UNREAD = (
+    '/etc/cdi/bad.yaml: [failed to load CDI Spec failed to parse CDI Spec \\"/etc/cdi/bad.yaml\\": failed to unmarshal '
+    "CDI Spec: error converting YAML to JSON: yaml: line 3: did not find expected node content]"
+)
+
+
+def test_two_cdi_files_with_the_same_gpus_are_named(node: Node) -> None:
+    (node.top / "cdi").unlink()
+    (node.top / "fresh").write_text("")
+    (node.top / "warnings").write_text(warns(*conflict("/etc/cdi/nvidia.yaml", "/etc/cdi/manual.yaml"), UNREAD))
+    assert node()["msg"] == (
+        "'nvidia-ctk cdi list' offers no GPU, but this node has 2; nvidia-ctk warns: conflicting device "
+        '"nvidia.com/gpu=0" and 2 more (specs "/etc/cdi/manual.yaml", "/etc/cdi/nvidia.yaml"); keep one of the files'
+    )
+    # A file that cannot be read, alone.
+    (node.top / "warnings").write_text(warns("The following registry errors were reported:", UNREAD))
+    assert node()["msg"].endswith("; nvidia-ctk warns: " + UNREAD.replace("\\", ""))
+
+
+def test_a_single_gpu_that_two_cdi_files_hide_is_warned_of(node: Node, warnings: list[str]) -> None:
+    node()
+    assert warnings == []
+    (node.top / "cdi").write_text("nvidia.com/gpu=1\nnvidia.com/gpu=all\n")
+    (node.top / "warnings").write_text(warns(*conflict("/etc/cdi/a.yaml", "/etc/cdi/b.yaml", devices=("0",)), UNREAD))
+    done = node()
+    assert (done["failed"], done["devices"]) == (False, ["nvidia.com/gpu=1"])
+    assert warnings == [
+        'nvidia-ctk warns: conflicting device "nvidia.com/gpu=0" (specs "/etc/cdi/a.yaml", "/etc/cdi/b.yaml"); keep '
+        "one of the files",
+        "nvidia-ctk warns: " + UNREAD.replace("\\", ""),
+    ]
 
 
 def test_an_old_toolkit_is_used_with_a_warning(node: Node) -> None:
