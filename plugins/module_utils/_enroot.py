@@ -26,6 +26,7 @@ SCONTROL = "/usr/local/bin/scontrol"
 TIMEOUT = 60  # seconds for Enroot to tell its version
 APPARMOR = "kernel.apparmor_restrict_unprivileged_userns"
 CONF, NO_GPU, SYSCTL = "enroot/enroot.conf", "enroot/environ.d/90-no-gpu.env", "sysctl.d/99-zz-enroot.conf"
+SQUASHFS, SQUASH = "mksquashfs", "ENROOT_SQUASH_OPTIONS"
 _KEY = re.compile(r"(ENROOT_[A-Z_]+|(MELLANOX|NVIDIA)_\w+|SSL_CERT_(DIR|FILE)|(all|no|http|https)_proxy)[ \t=]")
 
 
@@ -86,6 +87,32 @@ def _refuse(path: str, subject: str, request: Request) -> None:
             f"{subject}, on {kind} (mounted at {point}), where containers cannot be unpacked or started; needed is a "
             f"disk of this node's own, for example below {request.scratch or '/var/lib'}"
         )
+
+
+def compressors() -> list[str]:
+    """Return the compressors that mksquashfs has, by its answer to one that it lacks; empty where it does not tell."""
+    if shutil.which(SQUASHFS) is None:
+        return []
+    with files.folder("postboot-squashfs-") as folder:
+        argv = [SQUASHFS, folder, os.path.join(folder, "image"), "-comp", "none-such"]
+        said = run(argv, TIMEOUT, merged=True, hint="see what it waits for")
+    listed = said.out.partition("Compressors available:")[2]
+    return re.findall(r"^\s+(\w+)(?: \(default\))?$", listed, re.MULTILINE)
+
+
+def with_compressor(config: str, source: str) -> str:
+    """Return enroot.conf with a compressor that mksquashfs has. RHEL 9's lacks Enroot's default, lzo (enroot#276)."""
+    known = compressors()
+    options = re.search(rf"^{SQUASH}[ \t=]+(.*)", config, re.MULTILINE)
+    chosen = re.search(r"(?:^|[ \t\"'])-comp[ \t]+(\w+)", options[1]) if options else None
+    if chosen and known and chosen[1] not in known:
+        raise Problem(
+            f"{source}: {SQUASH} has -comp {chosen[1]}, which this node's {SQUASHFS} does not support; needed is one "
+            f"of {', '.join(known)}"
+        )
+    if options or not known or "lzo" in known:
+        return config
+    return f"{config.rstrip()}\n{SQUASH} {'-comp zstd ' if 'zstd' in known else ''}-noD\n"
 
 
 def _number(path: str) -> int | None:
@@ -227,6 +254,7 @@ def apply(request: Request) -> Outcome:
     _refuse_unknown_keys(request)
     _refuse_shared(request)
     _refuse_unknown_hooks(request)
+    request = request._replace(config=with_compressor(request.config, request.source))
     settings = kernel_settings(request.sysctls)
     written = validated.apply(_files(request, settings))
     diff = [*written.diff, *_set_kernel(settings, request.check)]

@@ -16,7 +16,8 @@ description:
     are allowed to all programs.
 options:
   config:
-    description: Content of C(enroot.conf).
+    description: Content of C(enroot.conf). If it has no C(ENROOT_SQUASH_OPTIONS), and C(mksquashfs) lacks Enroot's
+      default compressor, lzo, as on RHEL 9, C(ENROOT_SQUASH_OPTIONS -comp zstd -noD) is added.
     type: str
     required: true
   source:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ class Node:
         (self.hooks / "98-nvidia.sh").write_text("#!/bin/bash\n")
         self.kernel("user.max_user_namespaces", 96365)
         self.mounts("/dev/root / ext4 rw 0 0", "fsx@tcp:/a /fsx lustre rw 0 0", "head:/home /home nfs4 rw 0 0")
+        self.squashfs("lzo", "lz4", "xz", "zstd", "lzma")
         self.enroot(f'echo "$ENROOT_DATA_PATH" > {top}/data; echo 4.1.2')
 
     def mounts(self, *lines: str) -> None:
@@ -40,6 +42,16 @@ class Node:
 
     def enroot(self, body: str) -> None:
         lab.program(self.top / "bin/enroot", f"#!/bin/sh\n{body}\n")
+
+    def squashfs(self, *compressors: str) -> None:
+        """mksquashfs 4.5.1 as Debian 12's is, but for its compressors; 4.4 of RHEL 9 prints the same (enroot#276)."""
+        listed = "\\n\\t".join(("gzip (default)", *compressors))
+        body = (
+            "for comp; do :; done\n[ $comp = gzip ] && exit 0\n"
+            'printf \'mksquashfs: Compressor "%s" is not supported!\\nmksquashfs: Compressors available:\\n'
+            f"\\t{listed}\\n' $comp >&2\nexit 1\n"
+        )
+        lab.program(self.top / "bin/mksquashfs", f"#!/bin/sh\n{body}")
 
     def kernel(self, key: str, value: int | None = None) -> str:
         path = self.top / "proc" / key.replace(".", "/")
@@ -97,6 +109,58 @@ def test_check_apply_check_apply(node: Node) -> None:
     assert not (node.top / "etc/sysctl.d").exists()
     # It made nothing for root where containers are to be.
     assert not (node.top / "data").read_text().startswith("/scratch")
+
+
+PLAIN = "# managed\nENROOT_DATA_PATH /scratch/data/user-$(id -u)\n"
+
+
+@pytest.mark.parametrize(
+    ("has", "added"),
+    [
+        (("lzo", "lz4", "xz", "zstd", "lzma"), ""),
+        (("xz", "zstd", "lzma"), "ENROOT_SQUASH_OPTIONS -comp zstd -noD\n"),
+        (("xz",), "ENROOT_SQUASH_OPTIONS -noD\n"),
+    ],
+)
+def test_images_are_packed_by_a_compressor_that_mksquashfs_has(node: Node, has: tuple[str, ...], added: str) -> None:
+    node.squashfs(*has)
+    checked = node(check=True, config=PLAIN)
+    applied = node(config=PLAIN)
+    assert applied["diff"] == checked["diff"]
+    assert node.file("enroot/enroot.conf") == PLAIN + added
+    for check in (True, False):
+        assert not node(check=check, config=PLAIN)["changed"]
+
+
+@pytest.mark.parametrize("options", ["-comp xz -noD", '"-noI -noD -noF -noX -no-duplicates"', "-b 1M", "$(squash)"])
+def test_the_users_own_options_of_mksquashfs_stay(node: Node, options: str) -> None:
+    node.squashfs("xz", "zstd")
+    config = f"{PLAIN}ENROOT_SQUASH_OPTIONS {options}\n"
+    assert node(config=config)["changed"]
+    assert node.file("enroot/enroot.conf") == config
+
+
+@pytest.mark.parametrize("options", ["-comp lzo -noD", '"-comp lzo"', "-noI -comp lzo"])
+def test_a_compressor_that_mksquashfs_lacks_is_refused(node: Node, options: str) -> None:
+    node.squashfs("xz", "zstd")
+    config = f"{PLAIN}ENROOT_SQUASH_OPTIONS {options}\n"
+    assert node(config=config, source="enroot_settings")["msg"] == (
+        "enroot_settings: ENROOT_SQUASH_OPTIONS has -comp lzo, which this node's mksquashfs does not support; needed "
+        "is one of gzip, xz, zstd"
+    )
+    assert node.file("enroot/enroot.conf") is None
+
+
+def test_a_mksquashfs_that_lists_nothing_changes_nothing(node: Node) -> None:
+    lab.program(node.top / "bin/mksquashfs", "#!/bin/sh\nexit 1\n")
+    node(config=PLAIN)
+    assert node.file("enroot/enroot.conf") == PLAIN
+
+
+@pytest.mark.skipif(not shutil.which("mksquashfs"), reason="needs squashfs-tools")
+def test_the_real_mksquashfs_lists_its_compressors(node: Node) -> None:
+    (node.top / "bin/mksquashfs").unlink()
+    assert {"gzip", "zstd"} <= set(_enroot.compressors())
 
 
 def test_hooks_that_are_no_longer_wanted_go_and_all_others_stay(node: Node) -> None:
