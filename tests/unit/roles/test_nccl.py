@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -586,35 +587,156 @@ def test_a_container_gets_it_when_its_job_says_so(shared: Callable[..., Path]) -
     assert environ == {"LD_LIBRARY_PATH": ":".join(libraries), "NCCL_DEBUG": "WARN", "NCCL_HOME": home}
 
 
-@pytest.mark.parametrize(
-    ("has", "missing"),
-    [
-        (["EFA_1.1", "EFA_1.4", "IBVERBS_1.14"], ""),
-        (["EFA_1.1", "EFA_1.3", "IBVERBS_1.14"], "EFA_1.4"),
-        ([], "EFA_1.1 EFA_1.4 IBVERBS_1.14"),
-    ],
-)
-def test_an_image_with_an_older_rdma_core_keeps_its_own_efa(
-    shared: Callable[..., Path], has: list[str], missing: str
-) -> None:
+class RdmaCore:
+    """Libraries of rdma-core with the symbols' versions of a release, and a libfabric that needs them, all by cc.
+
+    rdma-core 59: libefa has EFA_1.4, libibverbs IBVERBS_1.14 and IBVERBS_PRIVATE_59, which libefa needs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.image = folder, folder / "rootfs"
+        self.verbs(self.image / LINUX, "59")
+        self.efa(self.image / LINUX, ["1.1", "1.4"])
+        places = [self.image / LINUX / name for name in ("libefa.so.1", "libibverbs.so.1")]
+        calls = ["efa_1_1", "efa_1_4", "ibv_1_14"]
+        shared_library(folder / "amazon/efa/lib/libfabric.so.1", calls, {}, *places)
+
+    def verbs(self, place: Path, private: str, public: str = "1.14") -> None:
+        versions = {f"IBVERBS_{public}": f"ibv_{public}", f"IBVERBS_PRIVATE_{private}": f"ibv_{private}"}
+        shared_library(place / "libibverbs.so.1", [], versions)
+
+    def efa(self, place: Path, versions: list[str], private: str = "59", verbs: Path | None = None) -> None:
+        names = {f"EFA_{version}": f"efa_{version}" for version in versions}
+        needed = (verbs or place) / "libibverbs.so.1"
+        shared_library(place / "libefa.so.1", [f"ibv_{private}"], names, needed)
+
+    def loader_says(self, *paths: str) -> str:
+        """What the loader of this machine says of libfabric, with the image's directories in the order given."""
+        places = ":".join(f"{self.image}{path}" for path in paths)
+        done = run("ldd", "-r", self.folder / "amazon/efa/lib/libfabric.so.1", LD_LIBRARY_PATH=places)
+        return done.stdout + done.stderr
+
+
+LINUX = f"usr/lib/{os.uname().machine}-linux-gnu"
+
+
+def shared_library(path: Path, calls: list[str], versions: dict[str, str], *needed: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    names = {version: re.sub(r"\W", "_", name) for version, name in versions.items()}
+    script = path.with_name(f"{path.name}.map")
+    script.write_text("".join(f"{version} {{ global: {name}; }};\n" for version, name in names.items()))
+    source = "".join(f"int {name}(void) {{ return 1; }}\n" for name in names.values())
+    source += "".join(f"int {name}(void);\n" for name in calls)
+    source += f"int calls(void) {{ return {' + '.join([f'{name}()' for name in calls] or ['0'])}; }}\n"
+    flags = ["-shared", "-fPIC", f"-Wl,-soname,{path.name}", "-Wl,--allow-shlib-undefined"]
+    compile_c(source, path, *flags, *([f"-Wl,--version-script,{script}"] if names else []), *needed)
+    script.unlink()
+
+
+@pytest.fixture
+def rdma_core(shared: Callable[..., Path]) -> RdmaCore:
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler")
+    return RdmaCore(shared())
+
+
+TOPS = ["nccl", "aws-ofi-nccl", "amazon/ofi-nccl", "amazon/efa"]
+
+
+def kept_own_efa(core: RdmaCore, environ: str = "") -> str:
+    """Run the hook; return why the image keeps its own EFA, or nothing where the container gets the host's."""
+    mounts, environment, done = hook(core.folder, environ, NCCL_SHARED="1")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert environment["LD_LIBRARY_PATH"].startswith(f"{core.folder}/{NCCL}/lib")
+    tops = TOPS[:1] if done.stderr else TOPS
+    assert [line.split()[0] for line in mounts] == [f"{core.folder}/{top}" for top in tops]
+    start = "[WARN] NCCL_SHARED is 1, and EFA is the image's own: "
+    assert done.stderr.startswith(start) or not done.stderr
+    return done.stderr.removeprefix(start).rstrip("\n")
+
+
+def test_an_image_with_an_older_rdma_core_keeps_its_own_efa(rdma_core: RdmaCore) -> None:
     """libefa 1.4 is of rdma-core 59. libfabric of EFA installer 1.50 does not load without."""
-    folder = shared()
+    assert kept_own_efa(rdma_core, "LD_LIBRARY_PATH=/image\n") == ""
+    rdma_core.efa(rdma_core.image / LINUX, ["1.1", "1.3"])
+    assert "version `EFA_1.4' not found" in rdma_core.loader_says(f"/{LINUX}")
+    older = f"its rdma-core is older than the node's {rdma_core.folder}/amazon/efa, which needs "
+    # The loader's own directories have links: /lib is /usr/lib.
+    (rdma_core.image / "lib").symlink_to("usr/lib")
+    own = LINUX.removeprefix("usr")
+    takes = f"; the loader takes {own}/libefa.so.1 and {own}/libibverbs.so.1"
+    assert kept_own_efa(rdma_core, "LD_LIBRARY_PATH=/image\n") == f"{older}EFA_1.4{takes}"
+    for name in ("libefa.so.1", "libibverbs.so.1"):
+        (rdma_core.image / LINUX / name).unlink()
+    assert kept_own_efa(rdma_core) == f"{older}EFA_1.1 EFA_1.4 IBVERBS_1.14"
 
-    def library(path: Path, versions: list[str]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"\0".join([b"\x7fELF", b"FI_EFA_1", *(version.encode() for version in versions), b""]))
 
-    library(folder / "amazon/efa/lib/libfabric.so.1", ["EFA_1.1", "EFA_1.4", "IBVERBS_1.14"])
-    image = folder / "rootfs/usr/lib/x86_64-linux-gnu"
-    library(image / "libefa.so.1", [version for version in has if version.startswith("EFA")])
-    library(image / "libibverbs.so.1", [version for version in has if version.startswith("IBV")])
-    mounts, environ, done = hook(folder, "LD_LIBRARY_PATH=/image\n", NCCL_SHARED="1")
-    tops = ["nccl"] if missing else ["nccl", "aws-ofi-nccl", "amazon/ofi-nccl", "amazon/efa"]
-    assert [line.split()[0] for line in mounts] == [f"{folder}/{top}" for top in tops]
-    assert environ["LD_LIBRARY_PATH"].startswith(f"{folder}/{NCCL}/lib:")
-    warned = f"[WARN] NCCL_SHARED is 1, and EFA is the image's own: its rdma-core is older than the node's {folder}"
-    assert done.returncode == 0
-    assert done.stderr == (f"{warned}/amazon/efa, which needs {missing}\n" if missing else "")
+def test_an_image_with_two_rdma_cores_does_not_lose_efa_silently(rdma_core: RdmaCore) -> None:
+    """NeMo 26.02 has that of Ubuntu, and that of HPC-X in /opt/rdma-core (Megatron-Bridge#2824)."""
+    second = "/opt/rdma-core/build/lib"
+    rdma_core.verbs(rdma_core.image / second.lstrip("/"), "60")
+    assert kept_own_efa(rdma_core, "LD_LIBRARY_PATH=/image\n") == ""  # nothing leads there
+    assert "version `IBVERBS_PRIVATE_59' not found" in rdma_core.loader_says(second, f"/{LINUX}")
+    assert kept_own_efa(rdma_core, f"LD_LIBRARY_PATH=/old\nLD_LIBRARY_PATH=/image:{second}\n") == (
+        f"the loader takes /{LINUX}/libefa.so.1 and {second}/libibverbs.so.1 of two rdma-core; the first needs "
+        f"IBVERBS_PRIVATE_59 of the second; change LD_LIBRARY_PATH, as the image has /{LINUX}/libibverbs.so.1 too"
+    )
+    # Two whole ones are no fault, whichever comes first.
+    rdma_core.efa(rdma_core.image / second.lstrip("/"), ["1.1", "1.4"], private="60")
+    assert "not found" not in rdma_core.loader_says(second, f"/{LINUX}")
+    assert kept_own_efa(rdma_core, f"LD_LIBRARY_PATH={second}\n") == ""
+
+
+@pytest.mark.parametrize("way", ["LD_LIBRARY_PATH", "a link", "ld.so.conf.d", "a subfolder's include"])
+def test_a_newer_rdma_core_that_the_loader_takes_first_counts(rdma_core: RdmaCore, way: str) -> None:
+    newer, image = rdma_core.image / "opt/newer/lib", rdma_core.image
+    newer.mkdir(parents=True)
+    for name in ("libefa.so.1", "libibverbs.so.1"):
+        (image / LINUX / name).rename(newer / name)
+    rdma_core.verbs(image / LINUX, "34", "1.12")
+    rdma_core.efa(image / LINUX, ["1.1"], private="34")
+    assert kept_own_efa(rdma_core, "LD_LIBRARY_PATH=/image\n").endswith(
+        f"needs EFA_1.4 IBVERBS_1.14; the loader takes /{LINUX}/libefa.so.1 and /{LINUX}/libibverbs.so.1"
+    )
+    environ = "LD_LIBRARY_PATH=/image:/opt/newer/lib\n"
+    etc = image / "etc"
+    (etc / "ld.so.conf.d").mkdir(parents=True)
+    if way == "a link":  # absolute, as /etc/alternatives makes them; on the host it would lead elsewhere
+        (image / "opt/current").symlink_to("/opt/newer")
+        environ = "LD_LIBRARY_PATH=/opt/current/lib\n"
+    elif way == "ld.so.conf.d":  # Ubuntu's file, and another that comes earlier than the multiarch directories'
+        environ = ""
+        (etc / "ld.so.conf").write_text("include /etc/ld.so.conf.d/*.conf\n\n")
+        (etc / "ld.so.conf.d/x86_64-linux-gnu.conf").write_text(f"# Multiarch support\n/{LINUX}\n")
+        (etc / "ld.so.conf.d/hpcx.conf").write_text("/opt/newer/lib\n")
+    elif way == "a subfolder's include":  # RHEL's is relative
+        environ = ""
+        (etc / "ld.so.conf").write_text("include ld.so.conf.d/*.conf\n")
+        (etc / "ld.so.conf.d/a.conf").write_text("include more/*.conf\ninclude /etc/ld.so.conf\n")
+        (etc / "ld.so.conf.d/more").mkdir()
+        (etc / "ld.so.conf.d/more/b.conf").write_text("hwcap 1 nosegneg\n/opt/newer/lib # ours")
+    assert kept_own_efa(rdma_core, environ) == ""
+
+
+def test_a_library_for_another_machine_is_passed_over(rdma_core: RdmaCore) -> None:
+    other = rdma_core.image / "opt/other"
+    other.mkdir(parents=True)
+    library = bytearray((rdma_core.image / LINUX / "libibverbs.so.1").read_bytes().replace(b"IBVERBS", b"XXVERBS"))
+    library[18] ^= 0xFF  # e_machine
+    (other / "libibverbs.so.1").write_bytes(library)
+    assert kept_own_efa(rdma_core, "LD_LIBRARY_PATH=/opt/other\n") == ""
+    (other / "libibverbs.so.1").write_text("no library")
+    assert kept_own_efa(rdma_core, "LD_LIBRARY_PATH=/opt/other:relative::\n") == ""
+
+
+def test_odd_files_of_an_image_end_no_container(rdma_core: RdmaCore) -> None:
+    odd = rdma_core.image / "opt/odd"
+    odd.mkdir(parents=True)
+    os.mkfifo(odd / "libefa.so.1")
+    (odd / "libibverbs.so.1").symlink_to("libibverbs.so.1")
+    (rdma_core.image / "etc").mkdir()
+    (rdma_core.image / "etc/ld.so.conf").write_bytes(b"include /etc/ld.so.conf\n\xff\ninclude\n/opt/../opt/odd\n")
+    assert kept_own_efa(rdma_core, "LD_LIBRARY_PATH=/opt/odd\nODD=\xfc\n") == ""
 
 
 def test_a_container_whose_programs_bring_their_own_has_it_preloaded(shared: Callable[..., Path]) -> None:
