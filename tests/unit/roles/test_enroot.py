@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -109,6 +110,122 @@ def test_directories_of_ones_own_on_the_scratch_disk(variables: Variables, repo:
         "/scratch/data",
         "/scratch/a/b/cache",
     ]
+
+
+class Leftovers:
+    """A data directory of Enroot with containers of two users, whom this machine does not know by name."""
+
+    USERS = (54321, 54322)
+
+    def __init__(self, top: Path, program: Path) -> None:
+        self.data, self.program, self.bin = top / "data", program, top / "bin"
+        self.data.mkdir()
+        self.data.chmod(0o1777)
+        self.slurm("")
+        for uid in self.USERS:
+            self.own(uid, self.data / f"user-{uid}", 0o700)
+
+    def slurm(self, runs: str, code: int | None = None) -> None:
+        """pgrep as procps 4.0.2 answers: 1 for no process."""
+        code = code if code is not None else int(not runs)
+        lab.program(self.bin / "pgrep", f"#!/bin/sh\n[ -z '{runs}' ] || echo '{runs}'\nexit {code}\n")
+
+    def own(self, uid: int, path: Path, mode: int = 0o755) -> Path:
+        path.mkdir(parents=True, exist_ok=True)
+        path.chmod(mode)
+        os.chown(path, uid, uid)
+        return path
+
+    def container(self, name: str, uid: int = USERS[0]) -> Path:
+        """A container as Pyxis 0.24 leaves it; images have directories that their owner cannot write."""
+        home = self.own(uid, self.data / f"user-{uid}" / name)
+        for place in (home / "etc", home / "usr/lib"):
+            self.own(uid, place)
+            (place / "file").write_text("x")
+            os.chown(place / "file", uid, uid)
+        self.own(uid, home / "usr", 0o555)
+        self.own(uid, home / "usr/lib", 0o111)
+        return home
+
+    def __call__(self, action: str) -> tuple[int, str]:
+        given = {"PATH": f"{self.bin}:{os.environ['PATH']}"}
+        line = ["/bin/sh", str(self.program), action, str(self.data)]
+        done = subprocess.run(line, env=given, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def names(self, uid: int = USERS[0]) -> list[str]:
+        return sorted(path.name for path in (self.data / f"user-{uid}").iterdir())
+
+
+@pytest.fixture
+def leftovers(tmp_path: Path, repo: Path) -> Leftovers:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, which becomes each user")
+    return Leftovers(tmp_path, repo / "roles/enroot/files/enroot_leftovers.sh")
+
+
+def test_containers_of_ended_steps_are_removed_and_no_others(leftovers: Leftovers) -> None:
+    # A batch script's step, a step, a named container of a job, one of all jobs, and a user's own.
+    keeps = ["pyxis_81_pytorch", "pyxis_pytorch", "pyxis_1.2.3", "pyxis_1.", "pyxis_.2", "pyxis_7", "mine.5"]
+    for name in ("pyxis_81.4294967291", "pyxis_81.0", *keeps):
+        leftovers.container(name)
+    leftovers.container("pyxis_82.0", leftovers.USERS[1])
+    leftovers.own(leftovers.USERS[0], leftovers.data / f"user-{leftovers.USERS[0]}" / "pyxis_1.2\npyxis_3.4")
+    code, said = leftovers("aside")
+    assert (code, len(said.splitlines())) == (0, 3)
+    hidden = [name for name in leftovers.names() if name.startswith(".")]
+    assert [name.rpartition(".")[0] for name in hidden] == [".pyxis_81.0", ".pyxis_81.4294967291"]
+    # The job that is requeued has its names, and what it makes stays.
+    leftovers.container("pyxis_81.0")
+    code, said = leftovers("remove")
+    assert (code, len(said.splitlines())) == (0, 3), said
+    assert leftovers.names() == sorted([*keeps, "pyxis_1.2\npyxis_3.4", "pyxis_81.0"])
+    assert leftovers.names(leftovers.USERS[1]) == []
+
+
+@pytest.mark.parametrize(("runs", "code"), [("4711 slurmd", 0), ("4712 slurmstepd", 0), ("", 2), ("", 127)])
+def test_nothing_is_renamed_while_a_step_may_be_alive(leftovers: Leftovers, runs: str, code: int) -> None:
+    leftovers.container("pyxis_81.0")
+    leftovers.slurm(runs, code)
+    assert leftovers("aside")[0] == 0
+    assert leftovers.names() == ["pyxis_81.0"]
+    assert leftovers("remove") == (0, "")
+    assert leftovers.names() == ["pyxis_81.0"]
+
+
+def test_what_a_user_puts_there_harms_nobody_else(leftovers: Leftovers, tmp_path: Path) -> None:
+    alice, bob = leftovers.USERS
+    roots, bobs = tmp_path / "pyxis_1.0", leftovers.container("pyxis_9.0.kept", bob)
+    roots.mkdir()
+    (roots / "file").write_text("x")
+    home = leftovers.data / f"user-{alice}"
+    # Links in the place of a container, of what has been renamed, and of a file below.
+    for name, target in {"pyxis_1.0": roots, ".pyxis_2.0.01234567": roots, ".pyxis_3.0.01234567": bobs}.items():
+        (home / name).symlink_to(target)
+    (leftovers.container(".pyxis_4.0.01234567") / "etc/link").symlink_to(roots)
+    # A directory of another user's, and of root's, within one's own; and homes that Enroot would not use.
+    leftovers.own(0, home / ".pyxis_5.0.01234567/sub", 0o755)
+    (leftovers.data / "user-0").symlink_to(tmp_path)
+    leftovers.own(alice, leftovers.data / "user-1/.pyxis_6.0.01234567")
+    leftovers.own(alice, leftovers.data / "user-1")
+    leftovers("aside")
+    code, said = leftovers("remove")
+    assert code != 0, "one could not be removed"
+    assert "Permission denied" in said or "Operation not permitted" in said
+    assert (roots / "file").exists()
+    assert bobs.exists()
+    assert (leftovers.data / "user-1/.pyxis_6.0.01234567").exists()
+    assert (home / ".pyxis_5.0.01234567/sub").exists()
+    assert not (home / ".pyxis_4.0.01234567").exists()
+
+
+def test_slurmd_waits_for_the_renaming_alone(variables: Variables) -> None:
+    unit = rendered(variables(scratch="/scratch"), "enroot-leftovers.service.j2")
+    program = "/usr/local/libexec/pcluster-postboot/enroot-leftovers"
+    assert f"ExecStartPre={program} aside /scratch/enroot/data" in unit
+    assert f"ExecStart={program} remove /scratch/enroot/data" in unit
+    assert {"After=enroot-directories.service", "Before=slurmd.service"} <= set(unit)
+    assert not [line for line in unit if line.startswith("Type=")], "a simple service has started before it ends"
 
 
 def test_enroot_conf(variables: Variables, repo: Path) -> None:
