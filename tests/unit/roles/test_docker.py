@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -152,3 +153,16 @@ def test_without_its_disk_it_says_so_and_does_not_start(variables: Variables, tm
     refused = start(made, str(tmp_path))
     assert refused.returncode == 1
     assert refused.stderr.startswith(f"{tmp_path}/docker has to be a folder of root: ")
+
+
+def test_the_manual_gives_a_container_efas_devices_alone(repo: Path, tmp_path: Path) -> None:
+    """On p6-b200, mlx5 devices are beside EFA's (aws-do-eks#63)."""
+    page = (repo / "roles/docker/README.md").read_text()
+    (script,) = re.findall(r"^```bash\n(efa=.*?)^docker run", page, re.MULTILINE | re.DOTALL)
+    for number, driver in enumerate(("mlx5_core", "efa", "efa")):
+        device = tmp_path / f"sys/class/infiniband_verbs/uverbs{number}/device"
+        device.mkdir(parents=True)
+        (device / "driver").symlink_to(f"../../../../bus/pci/drivers/{driver}")
+    script = script.replace("/sys/", f"{tmp_path}/sys/") + "echo $efa"
+    done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["--device=/dev/infiniband/uverbs1", "--device=/dev/infiniband/uverbs2"]
