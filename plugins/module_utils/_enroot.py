@@ -244,7 +244,7 @@ def version() -> str:
         hint = f"see what {ETC}/{CONF} and {ETC}/{CONF}.d have it run"
         said = run(["enroot", "version"], TIMEOUT, environment=paths, hint=hint)
     if said.code:
-        why = said.last if said.lines else "it said nothing"
+        why = said.reason if said.lines else "it said nothing"
         raise Problem(f"'{said.command}' ended with {said.code}: {why}; see {ETC}/{CONF} and {ETC}/{CONF}.d")
     return said.out.strip()
 

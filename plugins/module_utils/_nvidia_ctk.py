@@ -68,9 +68,7 @@ class Outcome(NamedTuple):
 def _ask(*arguments: str) -> Said:
     said = run([PROGRAM, *arguments], SECONDS)
     if said.code:
-        # A Go program that panics tells what was wrong first, and then where.
-        line = next((line for line in said.lines if line.startswith("panic:")), said.last)
-        raise Problem(f"'{said.command}' failed: {line}")
+        raise Problem(f"'{said.command}' failed: {said.reason}")
     return said
 
 

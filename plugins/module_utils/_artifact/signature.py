@@ -16,6 +16,7 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._artifact import
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model import Artifact, Settings, public
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files as host_files
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.reason import reason
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, Said, run
 from ansible_collections.pcluster.postboot.plugins.module_utils._packages import openpgp
 
@@ -257,6 +258,5 @@ def _judge(said: Said, allowed: list[str], trust: Trust) -> list[str]:
     elif states & {"NODATA", "UNEXPECTED", "BADARMOR"}:
         why = "it is no detached OpenPGP signature"
     else:
-        lines = [line.strip() for line in said.err.splitlines() if line.strip()]
-        why = lines[-1] if lines else f"the verification ended with {said.code}"
+        why = reason(said.err) or f"the verification ended with {said.code}"
     raise BadSignature(why)

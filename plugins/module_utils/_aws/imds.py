@@ -56,7 +56,7 @@ def allow(user: str) -> None:
     """Let a user ask the service. Those who may already are not touched."""
     said = run(["/bin/bash", TOOL, "--allow", user], 60, merged=True)
     if said.code:
-        raise Problem(f"'{TOOL} --allow {user}' ended with {said.code}: {said.last}")
+        raise Problem(f"'{TOOL} --allow {user}' ended with {said.code}: {said.reason}")
 
 
 def with_user(text: str, uid: int) -> str:

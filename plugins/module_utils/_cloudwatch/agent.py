@@ -91,7 +91,7 @@ class Agent:
     def _call(self, action: str, path: str) -> None:
         said = run([self.program, "-a", action, "-m", "ec2", "-c", f"file:{path}"], TIMEOUT, merged=True)
         if said.code:
-            told = re.findall(r"(?:Under path|E!|panic:) .*", "\n".join(said.lines)) or [said.last]
+            told = re.findall(r"(?:Under path|E!|panic:) .*", "\n".join(said.lines)) or [said.reason]
             why = "; ".join(dict.fromkeys(told))
             why = why if len(why) <= 400 else why[:397] + "..."
             raise Problem(

@@ -282,7 +282,7 @@ def validate(dockerd: str, config: dict[str, Any], path: str) -> None:
         said = run(argv, TIMEOUT, merged=True, hint="see what it waits for")
     if said.code == 0 or any("unknown flag: --validate" in line for line in said.lines):
         return
-    why = said.last.replace(candidate, path)
+    why = said.reason.replace(candidate, path)
     why = why.replace(f"unable to configure the Docker daemon with file {path}: ", "")
     if "as a flag" in why:
         why += f"; its flags are in {' and '.join(('docker.service', *flags.files))}"

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.reason import reason
 
 LONGEST = 160  # characters of a command in a message
 GOING = 3.0  # seconds that a killed program has to be gone
@@ -43,8 +44,9 @@ class Said:
         return self.lines[0] if self.lines else f"it ended with {self.code} and said nothing"
 
     @property
-    def last(self) -> str:
-        return self.lines[-1] if self.lines else f"it ended with {self.code} and said nothing"
+    def reason(self) -> str:
+        """The line that states why it failed."""
+        return reason("\n".join(self.lines)) or f"it ended with {self.code} and said nothing"
 
     def output(self) -> str:
         """Return what it printed. Raises Problem where it did not end with 0."""

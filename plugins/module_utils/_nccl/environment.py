@@ -159,7 +159,7 @@ def _loaded_version() -> str:
     except NotRun as error:
         raise Problem(f"{LIBRARY} did not load within {TIMEOUT} s; look at the shared file system") from error
     if said.code:
-        raise Problem(f"{LIBRARY} does not load on this node: {said.last}")
+        raise Problem(f"{LIBRARY} does not load on this node: {said.reason}")
     number = int(said.out)
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 

@@ -74,7 +74,7 @@ def refusal(library: str, libraries: tuple[str, ...] = ()) -> str:
         said = run([sys.executable, "-I", "-c", _LOAD, library], TIMEOUT, environment={"LD_LIBRARY_PATH": folders})
     except NotRun:
         return f"not within {TIMEOUT} s"
-    return said.last.replace("OSError: ", "").replace(f"{library}: ", "") if said.code else ""
+    return said.reason.replace("OSError: ", "").replace(f"{library}: ", "") if said.code else ""
 
 
 def older(version: str, minimum: str) -> bool:

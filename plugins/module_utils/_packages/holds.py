@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, files, lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.reason import reason
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 
 Runner = Callable[[Sequence[str], str], "tuple[int, str, str]"]
@@ -60,7 +61,7 @@ class AptHolds:
         """Return what is wanted of each installed package: install, hold, ..."""
         code, out, err = self._run(["dpkg-query", "-W", "-f=${Status}\t${binary:Package}\n"], "")
         if code:
-            raise HoldError(f"dpkg-query cannot list the packages: {_last_line(err)}")
+            raise HoldError(f"dpkg-query cannot list the packages: {reason(err) or 'no message'}")
         wanted = {}
         for line in out.splitlines():
             status, _tab, name = line.partition("\t")
@@ -96,9 +97,9 @@ class AptHolds:
             if not code:
                 return
             if not any(word in err.lower() for word in _LOCK_WORDS):
-                raise HoldError(f"dpkg --set-selections failed: {_last_line(err)}")
+                raise HoldError(f"dpkg --set-selections failed: {reason(err) or 'no message'}")
             if time.monotonic() >= until:
-                raise BusyError(f"dpkg is busy: {_last_line(err)}")
+                raise BusyError(f"dpkg is busy: {reason(err) or 'no message'}")
             time.sleep(0.5)
 
 
@@ -113,7 +114,7 @@ class DnfHolds:
         """Return the names of the installed packages that match and that the file does not exclude already."""
         code, out, err = self._run(["rpm", "-qa", "--qf", "%{NAME}\n"], "")
         if code:
-            raise HoldError(f"rpm cannot list the packages: {_last_line(err)}")
+            raise HoldError(f"rpm cannot list the packages: {reason(err) or 'no message'}")
         return [n for n in matching(out.split(), patterns) if n not in self._excluded()]
 
     def hold(self, names: Sequence[str]) -> None:
@@ -252,8 +253,3 @@ class Holds:
             raise HoldError(
                 f"{self._path} is no record of held packages ({error}): release what it names, then remove it"
             ) from error
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "no message"

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from ansible_collections.pcluster.postboot.plugins.module_utils._artifact.model import mirrored, public
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import files, http
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.reason import reason
 from ansible_collections.pcluster.postboot.plugins.module_utils._packages import openpgp, records, tool
 
 # Where the system begins. Tests put a folder here; what the files say stays the same.
@@ -373,11 +374,11 @@ def _refreshed(argv: list[str], lock_timeout: int) -> str:
 def _complaint(output: str) -> str:
     """Return the line that says most of why apt or dnf failed."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    for pattern in (r"^(E|W): .*(GPG error|signature|NO_PUBKEY)", r"^(E|Error|W): ?", r"(?i)error|fail"):
+    for pattern in (r"^(E|W): .*(GPG error|signature|NO_PUBKEY)", r"^(E|Error|W): *\S"):
         for line in lines:
             if re.search(pattern, line):
                 return line
-    return lines[-1] if lines else ""
+    return reason(output)
 
 
 def refresh(request: Request, text: str) -> None:

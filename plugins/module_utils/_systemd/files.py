@@ -156,8 +156,7 @@ def provide(request: Request, actions: list[str], diff: list[dict[str, str]]) ->
             done = systemctl.program(*program, path)
             left = lacking(content)
             if left:
-                said = done.last
-                raise UnitError(f"'{' '.join(program)} {path}' did not provide {', '.join(left)}: {said}")
+                raise UnitError(f"'{' '.join(program)} {path}' did not provide {', '.join(left)}: {done.reason}")
 
 
 def verify(request: Request, status: dict[str, str], files: dict[str, str | None]) -> None:

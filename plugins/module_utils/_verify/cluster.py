@@ -21,6 +21,7 @@ from typing import IO, Any, NamedTuple
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import document, lock
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.reason import reason
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, run
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm import names
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm import nodes as slurm_nodes
@@ -164,6 +165,7 @@ def telling(errors: str) -> list[str]:
     # What enroot has said, which Pyxis shows indented, is nearest to the cause.
     enroot = [line[len("pyxis:") :].strip() for line in lines if line.startswith("pyxis:   ")]
     why = [line for line in enroot if re.search(r"\[ERROR\]|curl: \(|[Ee]rror|not found|denied|failed", line)]
+    why = why or [line for line in [reason("\n".join(enroot))] if line]
     why = why or [line for line in lines if re.search(r"pyxis: (?!import|creating|starting|printing)", line)]
     why = why or [line for line in lines if not re.search(r"queued and waiting|has been allocated|tasks? \d", line)]
     return list(dict.fromkeys(why))[-3:]
@@ -268,8 +270,7 @@ class Context:
         except NotRun as problem:
             raise Problem(f"{program}: {problem}") from problem
         if said.code:
-            last = said.lines[-1] if said.lines else "nothing"
-            raise Problem(f"{program} {' '.join(argv)} ended with {said.code} and said: {last}")
+            raise Problem(f"{program} {' '.join(argv)} ended with {said.code} and said: {said.reason}")
         return said.out
 
     def nodes(self) -> list[Node]:

@@ -336,12 +336,12 @@ def on_hyperpod() -> bool:
 
 
 def program(*line: str, seconds: float = 30) -> tuple[int, str]:
-    """Run a small program; return its exit code and the last line that it printed."""
+    """Run a small program; return its exit code and the line that states why it failed."""
     try:
         said = host_run.run(line, seconds, merged=True)
     except host_run.NotRun as problem:
         return 127, str(problem)
-    return said.code, said.lines[-1] if said.lines else ""
+    return said.code, said.reason if said.lines else ""
 
 
 def wait_for_slurm(log: Log, daemon: str) -> None:

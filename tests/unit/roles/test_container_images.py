@@ -382,6 +382,12 @@ def test_it_gives_up_for_now(head: Head) -> None:
             True,
         ),
         ("echo 'curl: (7) Failed to connect' >&2; exit 1", "enroot ended with 1 and said: curl: (7) Failed", True),
+        (
+            "printf 'enroot-mksquashovlfs: %s\\n' 'Compressor \"lzo\" is not supported!' 'Compressors available:' >&2; "
+            "printf '\\tgzip (default)\\n\\txz\\n\\tzstd\\n\\tlzma\\n' >&2; exit 1",
+            'enroot ended with 1 and said: enroot-mksquashovlfs: Compressor "lzo" is not supported!',
+            True,
+        ),
         ("echo 'write error: No space left on device' >&2; exit 1", "the disk is full", False),
         ('echo broken > "$3"; exit 0', "enroot made a file that cannot be used: it is no squashfs image", True),
     ],

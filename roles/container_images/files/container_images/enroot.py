@@ -17,6 +17,7 @@ from typing import Any
 from .errors import Trouble
 from .files import private, put
 from .names import Image
+from .reason import reason
 from .registry import trouble_of
 from .settings import Login, Settings, told
 
@@ -120,7 +121,4 @@ def trouble_in(output: str, code: int, image: Image, known: bool) -> Trouble:
     refusal = re.search(r"returned error(?: code)?: (\d{3})", output)
     if refusal:
         return trouble_of(int(refusal[1]), image, known)
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    telling = [line for line in lines if re.search(r"\[ERROR\]|curl: \(|rror:|FATAL", line)] or lines
-    said = re.sub(r"\x1b\[[0-9;]*m", "", telling[-1])[:300] if telling else "nothing"
-    return Trouble(f"enroot ended with {code} and said: {said}", again=True)
+    return Trouble(f"enroot ended with {code} and said: {reason(output)[:300] or 'nothing'}", again=True)

@@ -47,9 +47,9 @@ def test_without_text_there_is_nothing_to_read(program: Program) -> None:
 def test_what_a_program_said_is_its_errors_or_else_its_output(program: Program) -> None:
     assert run([program("echo one; echo; echo two")], 10).lines == ["one", "two"]
     said = run([program("echo one; echo ' two'>&2; echo three >&2")], 10)
-    assert (said.first, said.last) == ("two", "three")
+    assert (said.first, said.reason) == ("two", "two")
     silent = run([program("exit 4")], 10)
-    assert (silent.first, silent.last) == ("it ended with 4 and said nothing",) * 2
+    assert (silent.first, silent.reason) == ("it ended with 4 and said nothing",) * 2
     with pytest.raises(Problem, match="ended with 4: it said nothing"):
         silent.output()
 
