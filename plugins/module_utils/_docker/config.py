@@ -190,7 +190,7 @@ def _containerd_moved() -> bool:
     """Tell whether containerd's configuration names a root folder other than the default."""
     top = (files.read(CONTAINERD_CONFIG) or "").partition("\n[")[0]
     found = re.search(r"""^root[ \t]*=[ \t]*["']([^"'\n]*)["']""", top, re.MULTILINE)
-    return bool(found) and os.path.normpath(found[1]) != CONTAINERD_ROOT
+    return bool(found and os.path.normpath(found[1]) != CONTAINERD_ROOT)
 
 
 def _stored(root: str) -> bool:
