@@ -44,7 +44,8 @@ _VERSION = re.compile(r"\d+(\.\d+)+")
 _REBOOT = re.compile(r"reboot is needed|please reboot", re.IGNORECASE)
 _STALE = re.compile(r"unable to locate|unable to fetch|no installation candidate|404", re.IGNORECASE)
 # Lines of apt, dpkg, dkms and dnf that name the cause of a failure.
-_OTHERS = (r"^E: ", r"^dpkg(-deb)?: error", r"^Error! ", r"nothing provides|conflicts with|No match for argument")
+_UNMET = r"nothing provides|none of the providers|conflicts with|No match for argument"
+_OTHERS = (r"^E: ", r"^dpkg(-deb)?: error", r"^Error! ", _UNMET)
 _TELLS = re.compile(r"error|fail|unsupported|cannot|could not|not supported|no space left", re.IGNORECASE)
 # The installer asks dnf for kernel-devel of the installed kernels, and dnf finds no package that is held.
 _HEADERS = ("kernel*-devel*", "kernel*-headers*")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import lock
+from ansible_collections.pcluster.postboot.plugins.module_utils._host.reason import reason
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.names import natural, ranges
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import advisories
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site import variables as site_variables
@@ -63,13 +64,13 @@ def message(result: Any) -> str:
                 return message(item)
     text = str(result.get("msg") or result.get("reason") or "")
     errors = str(result.get("stderr") or result.get("module_stderr") or result.get("exception") or "")
-    lines = [line for line in errors.splitlines() if line.strip()]
+    why = reason(errors)
     if "non-zero return code" in text:
         command = result.get("cmd") or "the command"
         text = f"{' '.join(command) if isinstance(command, list) else command} ended with {result.get('rc')}"
-        text += f": {lines[-1]}" if lines else ""
-    elif lines and (not text or "MODULE FAILURE" in text):
-        text = f"{text}: {lines[-1]}" if text else lines[-1]
+        text += f": {why}" if why else ""
+    elif why and (not text or "MODULE FAILURE" in text):
+        text = f"{text}: {why}" if text else why
     return " ".join((text or str(result.get("censored") or "no message")).split())
 
 

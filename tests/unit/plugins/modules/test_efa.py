@@ -243,6 +243,14 @@ def test_nothing_is_installed_while_jobs_run(bare: Node) -> None:
             "",
             "ended with 1: E: Could not get lock /var/lib/dpkg/lock.; its log is",
         ),
+        (
+            # dnf's words on Amazon Linux 2023 (llm-d#1648).
+            "echo Error:; echo ' Problem: cannot install the best update candidate for package librdmacm-57.0-1.x86_64'; "
+            "echo '  - package librdmacm-60.0-1.x86_64 requires libibverbs = 60, but none of the providers can be "
+            "installed'; echo 'Error: Failed to install packages.'; exit 1",
+            "",
+            "ended with 1: package librdmacm-60.0-1.x86_64 requires libibverbs = 60, but none of the providers can",
+        ),
         ("echo 'Unsupported operating system.'; echo Refer to it; exit 1", "", "ended with 1: Unsupported operating"),
         ("exit 3", "", "ended with 3: = Starting Amazon"),
         ("", "rm $top/installed $top/bin/fi_info", "installed names version none, needed is 1.50.0"),

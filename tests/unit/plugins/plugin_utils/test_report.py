@@ -67,17 +67,21 @@ def test_what_counts_as_a_change(result: dict[str, Any], changed: bool) -> None:
     assert r.is_changed(result) is changed
 
 
+TAR = "tar: This does not look like a tar archive\ntar: Exiting with failure status due to previous errors\n"
+TRACEBACK = "Traceback (most recent call last):\n  File \"x.py\", line 1, in <module>\n    {}['x']\nKeyError: 'x'\n"
+
+
 @pytest.mark.parametrize(
     ("result", "says"),
     [
         ({"msg": "two\nlines  here"}, "two lines here"),
         ({"msg": "All items", "results": [OK, {"failed": True, "msg": "this one"}]}, "this one"),
         (
-            {"msg": "non-zero return code", "cmd": ["a", "b"], "rc": 3, "stderr": "x\nbad\n"},
-            "a b ended with 3: bad",
+            {"msg": "non-zero return code", "cmd": ["tar", "-xf", "x"], "rc": 2, "stderr": TAR},
+            "tar -xf x ended with 2: tar: This does not look like a tar archive",
         ),
         ({"msg": "non-zero return code", "cmd": "a | b", "rc": 1, "stderr": ""}, "a | b ended with 1"),
-        ({"msg": "MODULE FAILURE", "module_stderr": "Traceback\nKeyError: 'x'"}, "MODULE FAILURE: KeyError: 'x'"),
+        ({"msg": "MODULE FAILURE", "module_stderr": TRACEBACK}, "MODULE FAILURE: KeyError: 'x'"),
         ({"censored": "the output has been hidden"}, "the output has been hidden"),
         ({}, "no message"),
         (None, "no message"),
