@@ -213,6 +213,7 @@ def test_what_a_user_puts_there_harms_nobody_else(leftovers: Leftovers, tmp_path
     assert code != 0, "one could not be removed"
     assert "Permission denied" in said or "Operation not permitted" in said
     assert (roots / "file").exists()
+    assert (home / "pyxis_1.0").is_symlink()
     assert bobs.exists()
     assert (leftovers.data / "user-1/.pyxis_6.0.01234567").exists()
     assert (home / ".pyxis_5.0.01234567/sub").exists()
