@@ -54,7 +54,7 @@ SXIDS_NONE = frozenset((22013,))
 # fmt: on
 
 _ADDRESS = r"([0-9A-Fa-f]{1,8}:[0-9A-Fa-f]{1,8}:[0-9A-Fa-f]{1,8})"
-_XID = re.compile(rf"NVRM: Xid \((?:PCI:)?{_ADDRESS}[^)\n]{{0,40}}\): (\d{{1,6}})(?:, (.*))?")
+_XID = re.compile(rf"NVRM: Xid \((?:PCI:)?{_ADDRESS}[^)\n]{{0,40}}\): (\d{{1,6}})(?!\d)(?:, (.*))?")
 _SXID = re.compile(r"nvidia-nvswitch(\d{1,6}): SXid \(PCI:[^)\n]{0,40}\): (\d{1,9}), (Fatal|Non-fatal)\b")
 _TO = re.compile(r"recovery action changed from 0x[0-9A-Fa-f]{1,8} \([^()]{0,60}\) to 0x([0-9A-Fa-f]{1,8})\b")
 _CAUSE = re.compile(r" caused by previous Xid (\d{1,6})$")
