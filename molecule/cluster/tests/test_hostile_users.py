@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -170,3 +171,34 @@ def test_timers(on: On) -> None:
         for unit in on(node).check_output(timers).split():
             on(node).check_output(f"timeout 60 systemctl start {unit}.service")
             assert on(node).check_output(f"systemctl show --property=Result --value {unit}.service") == "success"
+
+
+# 1.4 GB in lines as Slurm writes them of rejected jobs, and one line of 0.6 GB.
+FILL = """
+import sys
+line = "[2026-11-27T11:48:13.162] _get_job_parts: invalid partition specified: password=\\"" + "\\\\" * 62 + " x" * 40
+for _million in range(7):
+    sys.stdout.write(f"{line}\\n" * 1_000_000)
+for _part in range(6):
+    sys.stdout.write("a:1:2 " * 16_000_000)
+"""
+
+
+@pytest.mark.long
+def test_diagnose_reads_large_logs_within_its_limits(on: On, diagnose: Diagnose) -> None:
+    head, log = on("head"), "/var/log/parallelcluster/hostile.log"
+    memory = "ps -C python3 -o rss= | sort -n | tail -n 1"
+    try:
+        head.check_output(f"python3 -c %s > {log}", FILL)
+        assert head.file(log).size > 1_900_000_000
+        begun, peak = time.monotonic(), 0
+        with ThreadPoolExecutor() as pool:
+            run = pool.submit(diagnose, "head", diagnose_aws=False)
+            while not run.done():
+                peak = max(peak, int(head.check_output(memory)))
+                time.sleep(0.2)
+        assert f"{log}: " in run.result().first(), "the page names what was cut"
+        assert time.monotonic() - begun < 180
+        assert peak < 300_000, "kB"
+    finally:
+        head.check_output(f"rm -f {log}")
