@@ -30,9 +30,10 @@ fetch() {  # path below github.com, program, folder
   curl --silent --fail "http://mirror/github.com/$1" |
     tar --extract --gzip --directory "$3" --wildcards --no-anchored --transform 's#.*/##' "$2"
 }
-serve() {  # unit, command line
+serve() {  # unit, command line. slurm_exporter ends by SIGKILL alone.
   printf '%s\n' '[Unit]' "Description=$1 of the cluster's owner" '[Service]' \
-    'Environment=PATH=/opt/slurm/bin:/usr/bin:/bin' "ExecStart=$2" 'Restart=on-failure' '[Install]' \
+    'Environment=PATH=/opt/slurm/bin:/usr/bin:/bin' "ExecStart=$2" 'Restart=on-failure' 'KillSignal=SIGKILL' \
+    'SuccessExitStatus=SIGKILL' '[Install]' \
     'WantedBy=multi-user.target' > "/etc/systemd/system/$1.service"
   systemctl enable --quiet --now "$1"
 }

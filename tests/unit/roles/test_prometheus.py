@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._node import hyperpod, neuron
+from ansible_collections.pcluster.postboot.tests.relabelling import relabel
 
 Variables = Callable[..., Callable[[str], Any]]
 ID = "ws-01234567-89ab-cdef-0123-456789abcdef"
@@ -313,6 +314,47 @@ def test_every_job_has_a_limit_and_drops_what_it_should(variables: Variables, di
     given = {"metric_relabel_configs": drop}
     local = yaml.safe_load(variables(prometheus_local_job=given)("prometheus.yml.j2"))["scrape_configs"][1]
     assert (local["job_name"], local["sample_limit"], local["metric_relabel_configs"]) == ("local", 100000, drop)
+
+
+# What slurm_exporter 1.8.4 publishes of users beside the collectors that have a flag (scheduler.go, reservations.go).
+OF_USERS = [
+    *({"__name__": f"slurm_user_rpc_stats{end}", "user": "alice"} for end in ("", "_avg_time", "_total_time")),
+    {"__name__": "slurm_reservation_info", "reservation_name": "night", "users": "alice,bob", "state": "ACTIVE"},
+    {"__name__": "slurm_rpc_stats", "operation": "REQUEST_PING"},
+    {"__name__": "slurm_user_jobs_running", "username": "alice"},  # slurmctld's own, by slurm_exporter_native_users
+    {"__name__": "grafana_stat_total_users", "user": "x"},
+]
+
+
+@pytest.mark.parametrize("node_type", ["head", "monitoring"])
+def test_without_users_no_series_of_slurms_exporter_names_one(variables: Variables, node_type: str) -> None:
+    job = "local" if node_type == "head" else "slurm"
+    own = [{"source_labels": ["__name__"], "regex": "slurm_rpc_.*", "action": "drop"}]
+
+    def kept(**given: Any) -> list[dict[str, str]]:
+        value = variables(node_type=node_type, **given)
+        made = {one["job_name"]: one for one in yaml.safe_load(value("prometheus.yml.j2"))["scrape_configs"]}
+        rules = made[job].get("metric_relabel_configs", [])
+        return [left for left in (relabel(series, rules) for series in OF_USERS) if left]
+
+    assert kept() == OF_USERS
+    for no in (False, "false"):
+        reserved, *others = kept(slurm_exporter_users=no)
+        assert reserved == {"__name__": "slurm_reservation_info", "reservation_name": "night", "state": "ACTIVE"}
+        assert others == OF_USERS[4:]
+    if node_type == "head":
+        left = kept(slurm_exporter_users=False, prometheus_local_job={"metric_relabel_configs": own})
+        names = ["slurm_reservation_info", "slurm_user_jobs_running", "grafana_stat_total_users"]
+        assert [one["__name__"] for one in left] == names
+
+
+@pytest.mark.parametrize("unit", ["prometheus", "alertmanager"])
+def test_aws_ca_bundle_reaches_no_program_whose_requests_it_stops(work_out: Variables, unit: str) -> None:
+    """With it, AWS' SDK for Go v2 refuses an HTTP client that is not its own: Prometheus' discovery/aws/ec2.go, and
+    Alertmanager's notify/sns/sns.go. A drop-in or systemd's DefaultEnvironment may bring it.
+    """
+    text = work_out(unit, {"node_type": "head"})(f"{unit}.service.j2")
+    assert re.findall("^UnsetEnvironment=(.*)$", text, re.MULTILINE) == ["AWS_CA_BUNDLE"]
 
 
 def test_no_panel_and_no_rule_asks_for_what_is_dropped(variables: Variables, repo: Path) -> None:

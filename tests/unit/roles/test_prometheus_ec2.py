@@ -17,11 +17,11 @@ import pytest
 import yaml
 
 from ansible_collections.pcluster.postboot.tests.programs import load
+from ansible_collections.pcluster.postboot.tests.relabelling import Labels, relabel
 from ansible_collections.pcluster.postboot.tests.unit.playbooks import stacks
 from ansible_collections.pcluster.postboot.tests.unit.plugins.aws import KEYS, launch
 
 Variables = Callable[..., Callable[[str], Any]]
-Labels = dict[str, str]
 REGION, NAME_TAG = "us-west-2", "Slurm node"
 targets = load("roles/prometheus/files/prometheus_targets.py")
 
@@ -81,22 +81,6 @@ def meta(instance: dict[str, Any]) -> Labels:
     }
     plain = {re.sub(r"[^A-Za-z0-9_]", "_", tag["Key"]): tag["Value"] for tag in instance["Tags"]}
     return {**found, **{f"__meta_ec2_tag_{key}": value for key, value in plain.items()}}
-
-
-def relabel(labels: Labels, rules: list[dict[str, Any]]) -> Labels | None:
-    """What is left of a target's labels; None where it is no target (model/relabel/relabel.go)."""
-    labels = dict(labels)
-    for rule in rules:
-        assert set(rule) <= {"source_labels", "regex", "action", "target_label", "replacement"}, rule
-        value = ";".join(labels.get(name, "") for name in rule.get("source_labels", []))
-        match = re.fullmatch(rule.get("regex", "(.*)"), value, re.DOTALL)
-        if rule.get("action", "replace") == "keep":
-            if not match:
-                return None
-        elif match:
-            text = match.expand(rule.get("replacement", "$1").replace("$", "\\"))
-            labels[rule["target_label"]] = text
-    return {name: value for name, value in labels.items() if value and not name.startswith("__meta_")}
 
 
 def found(value: Callable[[str], Any], client: Any) -> dict[str, list[Labels]]:

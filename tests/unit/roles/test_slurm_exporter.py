@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -35,7 +36,16 @@ def test_collectors_that_can_only_fail_are_off(arguments: Arguments) -> None:
 
 def test_users_can_be_left_out(arguments: Arguments) -> None:
     """Wherever the exporter tells them apart."""
-    left = ["accounts", "users", "queue.user-label", "fairshare.user-metrics"]
+    left = ["accounts", "users", "fairshare", "queue.user-label"]
     for value in (False, "false"):
         assert arguments(slurm_exporter_users=value) == [f"--no-collector.{name}" for name in left]
     assert arguments(slurm_exporter_users="true", slurm_exporter_flags=["--log.level=debug"]) == ["--log.level=debug"]
+
+
+def test_a_stop_does_not_wait_for_an_exporter_that_ignores_sigterm(
+    work_out: Callable[..., Callable[[str], Any]],
+) -> None:
+    """Version 1.8.4 does (SckyzO/slurm_exporter#139). Without the second line the unit would be left as failed."""
+    text = work_out("slurm_exporter", {}, __slurm_exporter_metrics={"accounting": True})("slurm_exporter.service.j2")
+    settings = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+    assert (settings["KillSignal"], settings["SuccessExitStatus"]) == ("SIGKILL", "SIGKILL")

@@ -5,6 +5,11 @@
 from __future__ import annotations
 
 import shlex
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +18,7 @@ import pytest
 
 from ansible_collections.pcluster.postboot.tests.programs import load
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
+from ansible_collections.pcluster.postboot.tests.waiting import until
 
 # What each program prints, by words of its command line; as Slurm 25.11's would.
 SINFO = {
@@ -40,6 +46,25 @@ SQUEUE = {
     "RUNNING": "gpu",
     "--version": "slurm 25.11.7",
 }
+# As Slurm 24.11's sdiag prints it.
+SDIAG = """\
+Server thread count:  3
+Jobs submitted: 1234567
+
+Main schedule statistics (microseconds):
+\tLast cycle:   62
+
+Remote Procedure Call statistics by message type
+\tREQUEST_PARTITION_INFO                  ( 2009) count:1234567 ave_time:163    total_time:201234421
+\tMESSAGE_NODE_REGISTRATION_STATUS        ( 1002) count:4      ave_time:911    total_time:3645
+
+Remote Procedure Call statistics by user
+\troot            (       0) count:5321   ave_time:173    total_time:920533
+\tanna.smith      (    1001) count:7      ave_time:120    total_time:840
+
+Pending RPC statistics
+\tNo pending RPCs
+"""
 Scrape = Callable[..., dict[str, float]]
 
 
@@ -63,7 +88,7 @@ def scrape(standin: Any, tmp_path: Path) -> Scrape:
         ordered = sorted(SINFO, key=lambda words: -len(words))
         program("sinfo", {words: SINFO[words] for words in ordered})
         program("squeue", SQUEUE)
-        program("sdiag", {"--version": "slurm 25.11.7", "": "Server thread count:  3\nJobs submitted: 12"})
+        program("sdiag", {"--version": "slurm 25.11.7", "": SDIAG})
         program("scontrol", {"show nodes": "NodeName=a\nNodeName=b\n", "--version": "slurm 25.11.7"})
         for name in ("sshare", "sacct", "srun"):
             program(name, {"--version": "slurm 25.11.7"})
@@ -105,7 +130,7 @@ def test_jobs_by_user_and_queue(scrape: Scrape) -> None:
 def test_a_program_that_fails_is_counted_and_only_its_own_metrics_are_missing(scrape: Scrape) -> None:
     found = scrape(broken=("squeue", "scontrol"))
     assert found["slurm_jobs_pending"] == 0
-    assert not [name for name in found if name.startswith(("slurm_queue_", "slurm_user_", "slurm_partition_"))]
+    assert not [name for name in found if name.startswith(("slurm_queue_", "slurm_user_jobs_", "slurm_partition_"))]
     assert found['slurm_exporter_command_errors_total{command="squeue"}'] > 0
     assert found['slurm_nodes_idle{active_feature_set="a,b",partition="gpu"}'] == 3
     assert "slurm_nodes_total" not in found
@@ -126,3 +151,40 @@ def test_without_a_program_that_it_needs_it_does_not_start(standin: Any, tmp_pat
         standin.Exporter([f"--slurm.bin-path={tmp_path}"]).check()
     with pytest.raises(SystemExit):
         standin.Exporter(["--no-collector.licences"])
+
+
+def test_statistics_of_rpcs_name_users(scrape: Scrape) -> None:
+    found = scrape("--no-collector.users", "--no-collector.queue.user-label")
+    assert found["slurm_scheduler_jobs_submitted"] == 1234567
+    assert found['slurm_rpc_stats{operation="REQUEST_PARTITION_INFO"}'] == 1234567
+    assert found['slurm_rpc_stats_total_time{operation="REQUEST_PARTITION_INFO"}'] == 201234421
+    assert found['slurm_user_rpc_stats{user="root"}'] == 5321
+    assert found['slurm_user_rpc_stats_avg_time{user="root"}'] == 173
+    assert found['slurm_user_rpc_stats_total_time{user="anna"}'] == 840
+    assert not [name for name in scrape("--no-collector.scheduler") if "rpc" in name]
+
+
+def test_only_sigkill_ends_it(standin: Any, tmp_path: Path) -> None:
+    """As SckyzO/slurm_exporter#139 reports of 1.8.4."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    def healthy() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
+                return bool(answer.read() == b"ok")
+        except OSError:
+            return False
+
+    command = [sys.executable, standin.__file__, f"--web.listen-address=127.0.0.1:{port}"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as exporter:
+        try:
+            until(healthy)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                exporter.send_signal(number)
+                assert healthy()
+            with pytest.raises(subprocess.TimeoutExpired):
+                exporter.wait(0.5)
+        finally:
+            exporter.kill()
+    assert exporter.returncode == -signal.SIGKILL

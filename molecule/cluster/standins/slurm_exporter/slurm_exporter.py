@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -57,6 +58,7 @@ PARTITION = (
     *("gpus_idle", "gpus_allocated"),
 )
 GPU = re.compile(r"gpu:(\(null\)|[^:(]*):?([0-9]+)(\([^)]*\))?")
+RPC = re.compile(r"\s*([A-Za-z0-9_-]*).*count:([0-9]*)\s*ave_time:([0-9]*)\s\s*total_time:([0-9]*)\s*")
 TRES = re.compile(r"gres[:/]gpu[^,\s]*[:/=](\d+)")
 Sample = tuple[str, dict[str, str], float]
 
@@ -287,6 +289,21 @@ class Exporter:
                 values[name] = float(number[1])
         for name, value in values.items():
             yield f"slurm_scheduler_{name}", {}, value
+        yield from self.rpc_stats(said)
+
+    @staticmethod
+    def rpc_stats(lines: list[str]) -> Iterator[Sample]:
+        """A message's or a user's name ends at the first character that upstream's pattern does not know, as a dot."""
+        kind, label = "", ""
+        for line in lines:
+            if "Remote Procedure Call statistics by message type" in line:
+                kind, label = "slurm_rpc_stats", "operation"
+            elif "Remote Procedure Call statistics by user" in line:
+                kind, label = "slurm_user_rpc_stats", "user"
+            found = RPC.fullmatch(line) if kind else None
+            for place, suffix in enumerate(("", "_avg_time", "_total_time"), 2):
+                if found:
+                    yield f"{kind}{suffix}", {label: found[1]}, float(found[place] or 0)
 
     # What a scrape gets
 
@@ -312,12 +329,16 @@ class Exporter:
         lines: dict[str, list[str]] = {}
         for name, labels, value in self.samples():
             inside = ",".join(f'{key}="{escaped(text)}"' for key, text in sorted(labels.items()))
-            lines.setdefault(name, []).append(f"{name}{{{inside}}} {value:g}" if inside else f"{name} {value:g}")
+            lines.setdefault(name, []).append(f"{name}{{{inside}}} {digits(value)}" if inside else f"{name} {digits(value)}")
         kind = {"slurm_exporter_command_errors_total": "counter"}
         return "".join(
             f"# HELP {name} of the stand-in\n# TYPE {name} {kind.get(name, 'gauge')}\n" + "\n".join(found) + "\n"
             for name, found in sorted(lines.items())
         )
+
+
+def digits(value: float) -> str:
+    return str(int(value)) if value == int(value) else str(value)
 
 
 def escaped(text: str) -> str:
@@ -348,6 +369,9 @@ def main() -> None:
         why = f"listen tcp {host}:{port}: {error.strerror}"
         print(f'level=ERROR msg="Failed to start HTTP server" err="{why}"', flush=True)
         raise SystemExit(1) from error
+    # It catches both and hands them to one collector alone, which is off: nothing ends the server (upstream's #139).
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_caught: None)
     print(f'level=INFO msg="Listening on" address={host or "[::]"}:{port}', flush=True)
     server.serve_forever()
 
