@@ -125,6 +125,27 @@ def stopped_exporters() -> Iterator[None]:
         node.check_output("systemctl start amazon-efa-metrics amazon-efa-metrics.timer nvidia-dcgm-exporter")
 
 
+# Textfiles of other programs
+TEXTFILES = "/var/lib/node_exporter/textfile_collector"
+LOST = {
+    "sandbox_line": "sandbox_jobs one\n",
+    "sandbox_twice_a": '# HELP sandbox_twice Of one program.\n# TYPE sandbox_twice gauge\nsandbox_twice{by="a"} 1\n',
+    "sandbox_twice_b": '# HELP sandbox_twice Of another.\n# TYPE sandbox_twice gauge\nsandbox_twice{by="b"} 2\n',
+}
+
+
+@contextmanager
+def lost_textfiles() -> Iterator[None]:
+    """A file with a line that is no metric, and two files that contradict each other."""
+    node = host(CPU)
+    try:
+        for name, text in LOST.items():
+            put(node, f"{TEXTFILES}/{name}.prom", text)
+        yield
+    finally:
+        node.check_output(f"rm -f {' '.join(f'{TEXTFILES}/{name}.prom' for name in LOST)}")
+
+
 # Nodes and file systems
 
 
@@ -355,6 +376,9 @@ ACTS = {
     "an exporter that brings too much": Act(
         lambda: configured("sed -i 's/sample_limit: 20000/sample_limit: 100/' prometheus.yml"),
         {"ScrapeRefused": {"job": "node", **ON_CPU}},
+    ),
+    "textfiles whose metrics are lost": Act(
+        lost_textfiles, {"TextfileUnreadable": ON_CPU, "SeriesDropped": {"job": "node", **ON_CPU}}, ends=240
     ),
     "a faulty node": Act(faulty, {"NodeHealthFault": ON_GPU}, never=("GpuRowRemapFailed",)),
     "a finding that is watched": Act(
