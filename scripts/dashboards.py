@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 from grafana_panels import (
     BLUE,
     GREEN,
@@ -34,6 +35,8 @@ from grafana_panels import (
     states,
     table,
 )
+from render_gpu_messages import XIDS as XID_CLASSES
+from render_gpu_messages import load
 
 FOLDER = Path("roles/grafana/files/dashboards")
 WIDTH = 120
@@ -47,6 +50,9 @@ CHOOSE = "Choose one node above."
 
 PERCENT: Any = {"unit": "percent", "max": 100}
 RATIO: Any = {**PERCENT, "factor": "100"}  # a ratio, drawn in percent
+# The XIDs that the alerts count: of every fault, and not those that a program causes, such as 13.
+OF_PROGRAMS = sorted(xid for group in load(HERE.parent / XID_CLASSES)["none"] for xid in group["xids"])
+FAULTS = f'xid!="", xid!~"{"|".join(map(str, OF_PROGRAMS))}"'
 ALARM, NOTICE = ((1, RED),), ((1, ORANGE),)
 FULL, FULL_SHARED = ((80, YELLOW), (95, RED)), ((80, YELLOW), (90, RED))
 HOT, HOT_MEMORY = ((87, RED),), ((95, RED),)
@@ -190,9 +196,9 @@ def node_efa(title: str, metric: str, unit: str) -> Json:
     return lines(title, by("device", "sum", rate), unit, f"{CHOOSE} A node's devices should be alike.")
 
 
-def with_xid(selection: str) -> str:
-    """How many GPUs have had an XID in the time that is shown. What tells the last one only keeps it for ever."""
-    xids = f'max by (UUID) (max_over_time(DCGM_EXP_XID_ERRORS_COUNT{{{selection}, xid!=""}}[$__range]))'
+def with_xid(selection: str, xids: str) -> str:
+    """The number of GPUs that had such an XID in the time that is shown. DCGM_FI_DEV_XID_ERRORS keeps the last one."""
+    xids = f"max by (UUID) (max_over_time(DCGM_EXP_XID_ERRORS_COUNT{{{selection}, {xids}}}[$__range]))"
     return f"count({xids} > 0) or vector(0)"
 
 
@@ -422,7 +428,8 @@ OVERVIEW_ROWS = (
 AVERAGE, LEAST = "pc_node:gpu_utilization:avg{NODES}", "pc_node:gpu_utilization:min{NODES}"
 APART = f"topk(10, avg_over_time({AVERAGE}{SHOWN}) - avg_over_time({LEAST}{SHOWN}))"
 FIRST = "topk(10, 1000 * pc_node:gpus_with_errors:count{NODES} + pc_node:gpu_temperature_celsius:max{NODES})"
-XIDS = 'sum by (pc_node) (max_over_time(DCGM_EXP_XID_ERRORS_COUNT{NODES, xid!=""}[$__range]))'
+XIDS = "max_over_time(DCGM_EXP_XID_ERRORS_COUNT{%s, FAULTS}[$__range])".replace("FAULTS", FAULTS)
+XIDS_OF_NODES = f"sum by (pc_node) ({XIDS % 'NODES'})"
 
 
 def active(title: str, name: str, description: str) -> Json:
@@ -450,9 +457,9 @@ GPU_ROWS = (
         Number("Hottest", "max(pc_node:gpu_temperature_celsius:max{NODES})", "celsius", ((80, YELLOW), (87, RED))),
         Number(
             "With an XID",
-            with_xid("NODES"),
+            with_xid("NODES", FAULTS),
             limits=ALARM,
-            description="GPUs that had one in the time that is shown, a program's own included.",
+            description="GPUs that had one in the time that is shown. XIDs that a program causes are left out.",
         ),
         Number(
             "ECC errors",
@@ -547,7 +554,7 @@ GPU_ROWS = (
                 of_first("With errors", "gpus_with_errors:count", limits=ALARM),
                 Column(
                     "XIDs",
-                    f"{XIDS} and on (pc_node) {FIRST} or on (pc_node) 0 * max by (pc_node) ({FIRST})",
+                    f"{XIDS_OF_NODES} and on (pc_node) {FIRST} or on (pc_node) 0 * max by (pc_node) ({FIRST})",
                     limits=ALARM,
                 ),
                 of_first("Uncorrected ECC", "gpu_ecc_uncorrected:sum", limits=ALARM),
@@ -555,7 +562,7 @@ GPU_ROWS = (
                 of_first("Power", "gpu_power_watts:sum", "watt"),
             ],
             "Ten: first those whose GPUs have uncorrected ECC errors, or rows of memory whose remapping failed or "
-            "waits for a reset; then the hottest. XIDs are of the time that is shown.",
+            "waits for a reset; then the hottest. XIDs are of the time that is shown, without those of programs.",
         ),
     ),
     row(
@@ -578,11 +585,11 @@ GPU_ROWS = (
                 Column("Model", label="modelName"),
                 Column("Job", label="hpc_job", link=JOB_LINK),
                 Column("UUID", label="UUID"),
-                of_gpu("Last XID", "XID_ERRORS", limits=ALARM, labels="UUID, pc_node, gpu, modelName, hpc_job"),
+                Column("XIDs", f"sum by (UUID) (max by (UUID, xid) ({XIDS % 'NODE'}))", limits=ALARM),
                 of_gpu("Uncorrected ECC", "ECC_DBE_VOL_TOTAL", limits=ALARM),
                 of_gpu("Rows remapped", "UNCORRECTABLE_REMAPPED_ROWS", limits=NOTICE),
                 of_gpu("Remapping failed", "ROW_REMAP_FAILURE", limits=ALARM),
-                of_gpu("Temperature", "GPU_TEMP", "celsius", HOT),
+                of_gpu("Temperature", "GPU_TEMP", "celsius", HOT, labels="UUID, pc_node, gpu, modelName, hpc_job"),
                 of_gpu("Power", "POWER_USAGE", "watt"),
             ],
             CHOOSE,
@@ -1174,7 +1181,12 @@ JOB_ROWS = (
             "kwatth",
             description="Of its GPUs, in the time that is shown.",
         ),
-        Number("GPUs with an XID", with_xid("JOB"), limits=ALARM, description="In the time that is shown."),
+        Number(
+            "GPUs with an XID",
+            with_xid("JOB", 'xid!=""'),
+            limits=NOTICE,
+            description="In the time that is shown, XIDs that the program causes included.",
+        ),
     ),
     row(
         "Is every GPU at work?",

@@ -334,3 +334,21 @@ def test_a_panel_of_all_gpus_would_be_noticed(bench: Any) -> None:
     ]
     # 50 million samples ÷ 32 series ÷ 181 points, and ÷ 721.
     assert [int(bench.most_nodes(panels[1], hours)) for hours in (3, 24)] == [8632, 2167]
+
+
+def test_only_xids_that_the_alerts_count_are_red() -> None:
+    """A program's own XID 13 is no fault, and the gauge of the last XID keeps it until the driver is loaded anew."""
+    (count,) = re.findall(r'xid!~"([0-9|]+)"}\[1h\]', (REPO / "roles/prometheus/files/rules/gpu.yml").read_text())
+    asked = {}
+    for path in FILES:
+        for panel in panels(json.loads(path.read_text())):
+            for target in panel["targets"]:
+                assert "DCGM_FI_DEV_XID_ERRORS" not in target["expr"], panel["title"]
+                if "XID_ERRORS_COUNT" in target["expr"]:
+                    asked[path.stem, panel["title"]] = f'xid!~"{count}"' in target["expr"]
+    assert asked == {
+        ("gpu", "With an XID"): True,
+        ("gpu", "Nodes whose GPUs need a look"): True,
+        ("gpu", "Each GPU"): True,
+        ("job", "GPUs with an XID"): False,
+    }
