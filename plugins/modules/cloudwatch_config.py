@@ -106,6 +106,11 @@ options:
         type: list
         elements: str
         default: []
+      metric_relabel_configs:
+        description: Relabelling of its samples, in Prometheus' own form.
+        type: list
+        elements: dict
+        default: []
       gpus:
         description: Whether only nodes with GPUs have the exporter.
         type: bool
@@ -184,7 +189,7 @@ def main() -> None:
                 paths=("disks",),
                 without=("scrape_path",),
                 metrics={"choices": ["host", "gpu", "efa", "prometheus"]},
-                scrapes={"elements": "dict", "options": arguments(Scrape, metrics=words)},
+                scrapes={"elements": "dict", "options": arguments(Scrape, metrics=words, metric_relabel_configs={"elements": "dict"})},
             ),
         },
         work,

@@ -63,6 +63,7 @@ class Scrape(NamedTuple):
     metrics: tuple[str, ...]
     path: str = "/metrics"
     dimensions: tuple[str, ...] = ()
+    metric_relabel_configs: tuple[Mapping[str, Any], ...] = ()
     gpus: bool = False
 
 
@@ -245,6 +246,7 @@ def _scrape(wanted: Wanted) -> dict[str, Any]:
                 "job_name": one.job,
                 "metrics_path": one.path,
                 "static_configs": [{"targets": [one.target], "labels": labels}],
+                **({"metric_relabel_configs": one.metric_relabel_configs} if one.metric_relabel_configs else {}),
             }
             for one in wanted.scrapes
         ],

@@ -5,11 +5,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._cloudwatch import config
+from ansible_collections.pcluster.postboot.tests.relabelling import relabel
 
 Variables = Callable[..., Callable[[str], Any]]
 
@@ -101,3 +104,20 @@ def test_the_agent_knows_every_default(variables: Variables) -> None:
             config=value("cloudwatch_agent_config"),
         )
     )
+
+
+def test_xids_are_those_that_the_alerts_count(variables: Variables, repo: Path) -> None:
+    """The gauge of the last XID never goes back, so that no alarm on it would end."""
+    classes = yaml.safe_load((repo / "roles/prometheus/files/xids.yml").read_text())
+    (dcgm,) = variables()("cloudwatch_agent_scrapes")
+    assert "DCGM_FI_DEV_XID_ERRORS" not in dcgm["metrics"]
+
+    def kept(name: str, xid: str) -> bool:
+        return bool(relabel({"__name__": name, "xid": xid}, dcgm["metric_relabel_configs"]))
+
+    for kind, groups in classes.items():
+        for xid in (str(xid) for group in groups for xid in group["xids"]):
+            assert kept("DCGM_EXP_XID_ERRORS_COUNT", xid) is (kind == "critical"), xid
+    assert kept("DCGM_EXP_XID_ERRORS_COUNT", "")
+    assert kept("DCGM_EXP_XID_ERRORS_COUNT", "185")  # in neither class: GpuXid counts it
+    assert kept("DCGM_FI_PROF_SM_ACTIVE", "13")

@@ -661,7 +661,18 @@ def scrape(config: dict, shipper: Shipper) -> None:
                     (m[1], {**labels, **dict(re.findall(r'(\w+)="([^"]*)"', m[2] or ""))}, float(m[3]))
                     for m in re.finditer(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$", text, re.MULTILINE)
                 ]
-                embed(part, samples, shipper)
+                rules = job.get("metric_relabel_configs", [])
+                embed(part, [one for one in samples if kept({"__name__": one[0], **one[1]}, rules)], shipper)
+
+
+def kept(labels: dict[str, str], rules: list[dict]) -> bool:
+    """Say whether a sample is left by relabelling, of which only `drop` is known here."""
+    for rule in rules:
+        if rule["action"] != "drop":
+            raise ValueError(f"metric_relabel_configs: action {rule['action']} is not in the stand-in")
+        if re.fullmatch(rule["regex"], ";".join(labels.get(name, "") for name in rule["source_labels"])):
+            return False
+    return True
 
 
 def embed(part: dict, samples: list[tuple[str, dict[str, str], float]], shipper: Shipper) -> None:

@@ -469,9 +469,9 @@ def test_a_run_that_died_before_the_restart_is_finished(node: Node) -> None:
 
 
 def test_what_an_exporter_shows_goes_there_too(node: Node) -> None:
-    scrapes = [
-        {"job": "dcgm", "target": "localhost:9400", "metrics": ["DCGM_FI_DEV_XID_ERRORS"], "dimensions": ["gpu"]}
-    ]
+    drop = {"source_labels": ["__name__", "xid"], "regex": "DCGM_EXP_XID_ERRORS_COUNT;13", "action": "drop"}
+    dcgm = {"job": "dcgm", "target": "localhost:9400", "metrics": ["DCGM_EXP_XID_ERRORS_COUNT"], "dimensions": ["gpu"]}
+    scrapes = [{**dcgm, "metric_relabel_configs": [drop]}]
     result = node(metrics=["prometheus"], scrapes=scrapes, logs=[])
     path = node.etc / "pcluster-postboot-prometheus.yaml"
     assert result["actions"] == ["appended", "wrote", "restarted"]
@@ -480,6 +480,7 @@ def test_what_an_exporter_shows_goes_there_too(node: Node) -> None:
             "job_name": "dcgm",
             "metrics_path": "/metrics",
             "static_configs": [{"targets": ["localhost:9400"], "labels": GIVEN["dimensions"]}],
+            "metric_relabel_configs": [drop],
         }
     ]
     part = result["config"]["logs"]["metrics_collected"]["prometheus"]
@@ -487,7 +488,7 @@ def test_what_an_exporter_shows_goes_there_too(node: Node) -> None:
     assert part["emf_processor"]["metric_namespace"] == "ParallelCluster/alpha"
     [rule] = part["emf_processor"]["metric_declaration"]
     assert rule["dimensions"] == [["ClusterName", "NodeType", "gpu"]]
-    assert rule["metric_selectors"] == ["^(?:DCGM_FI_DEV_XID_ERRORS)$"]
+    assert rule["metric_selectors"] == ["^(?:DCGM_EXP_XID_ERRORS_COUNT)$"]
     assert not node(metrics=["prometheus"], scrapes=scrapes, logs=[])["changed"]
     assert node(metrics=["host"])["actions"] == ["appended", "wrote", "restarted"]
     assert not path.exists()
