@@ -206,6 +206,7 @@ def jobs(request: pytest.FixtureRequest, tmp_path: Path, variables: Variables) -
     value = variables(
         dcgm_exporter_jobs_dir=str(tmp_path / "jobs of this node"),
         __dcgm_exporter_instances=f"{tmp_path}/capabilities/gpu*/mig/gi*",
+        __dcgm_exporter_driver=f"{tmp_path}/gpus/*/information",
     )
     return Jobs(tmp_path, value, request.param)
 
@@ -234,6 +235,64 @@ def test_a_job_without_gpus_is_not_noted(jobs: Jobs, gpus: str | None) -> None:
     assert jobs.now == {}
     jobs.epilog(7)
     assert jobs.now == {}
+
+
+# As driver 535.129.03 writes it for an H100 (kernel-open/nvidia/nv-procfs.c).
+INFORMATION = """\
+Model: \t\t NVIDIA H100 80GB HBM3
+IRQ:   \t\t 10
+GPU UUID: \t GPU-9221d5d1-b60b-a624-bf14-0a1819cfda3b
+Video BIOS: \t 96.00.99.00.01
+Bus Type: \t PCIe
+DMA Size: \t 52 bits
+DMA Mask: \t 0xfffffffffffff
+Bus Location: \t {bus}
+Device Minor: \t {minor}
+GPU Firmware: \t 535.129.03
+GPU Excluded:\t {excluded}
+"""
+
+
+def driver(top: Path, minors: dict[str, int], excluded: str = "") -> None:
+    for bus, minor in minors.items():
+        text = INFORMATION.format(bus=bus, minor=minor, excluded="Yes" if bus == excluded else "No")
+        (top / "gpus" / bus).mkdir(parents=True, exist_ok=True)
+        (top / "gpus" / bus / "information").write_text(text)
+
+
+def test_slurms_number_is_the_minor_and_dcgms_the_place_on_the_bus(jobs: Jobs) -> None:
+    """PrincetonUniversity/jobstats#34: otherwise the metrics are those of another job's GPU."""
+    minors = {"0000:53:00.0": 1, "0000:64:00.0": 0, "0000:a8:00.0": 10, "0000:b9:00.0": 2}
+    driver(jobs.top, minors)
+    jobs.prolog(7, "1")
+    jobs.prolog(8, "0,2")
+    jobs.prolog(9, "10")
+    assert jobs.now == {"0": ["7"], "1": ["8"], "3": ["8"], "2": ["9"]}
+    jobs.epilog(8)
+    assert jobs.now == {"0": ["7"], "1": [], "3": [], "2": ["9"]}
+
+
+def test_a_gpu_that_the_driver_excludes_or_does_not_have_is_no_other(jobs: Jobs) -> None:
+    minors = {"0000:53:00.0": 0, "0000:64:00.0": 1, "0000:a8:00.0": 2}
+    driver(jobs.top, minors, excluded="0000:53:00.0")
+    jobs.prolog(7, "2,1,0,5")
+    assert jobs.now == {"0": ["7"], "1": ["7"]}
+
+
+def test_without_the_minors_slurms_number_is_dcgms(jobs: Jobs) -> None:
+    """A driver that tells none, or no driver."""
+    (jobs.top / "gpus/0000:53:00.0").mkdir(parents=True)
+    (jobs.top / "gpus/0000:53:00.0/information").write_text("Model: \t\t NVIDIA A10G\n")
+    jobs.prolog(7, "3")
+    assert jobs.now == {"3": ["7"]}
+
+
+def test_a_list_of_minors_with_a_gap_is_not_used(jobs: Jobs) -> None:
+    driver(jobs.top, {"0000:53:00.0": 2, "0000:64:00.0": 1, "0000:a8:00.0": 0})
+    (jobs.top / "gpus/0000:53:00.0/information").unlink()
+    (jobs.top / "gpus/0000:53:00.0/information").mkdir()  # it cannot be read
+    jobs.prolog(7, "0")
+    assert jobs.now == {"0": ["7"]}
 
 
 def test_numbers_of_a_node_with_divided_gpus_name_no_gpu(jobs: Jobs) -> None:
