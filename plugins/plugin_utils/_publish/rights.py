@@ -26,9 +26,24 @@ _WIDE = {
     *("AmazonEC2RoleforDataPipelineRole", "AmazonEC2RoleforSSM", "AmazonElasticMapReduceFullAccess"),
     *("AmazonElasticMapReduceforEC2Role", "AmazonElasticTranscoderRole"),
     *("AmazonMachineLearningRoleforRedshiftDataSource", "AmazonMachineLearningRoleforRedshiftDataSourceV2"),
-    *("AmazonS3FullAccess", "DataScientist", "DatabaseAdministrator", "IAMFullAccess", "PowerUserAccess"),
+    *("AmazonS3FullAccess", "AmazonSageMakerJobFullAccess", "DataScientist", "DatabaseAdministrator"),
+    *("IAMFullAccess", "PowerUserAccess"),
     *("SageMakerStudioAdminIAMPermissiveExecutionPolicy", "SageMakerStudioUserIAMPermissiveExecutionPolicy"),
     *("SystemAdministrator",),
+}
+# Those that allow to write wherever the name of the bucket or the object has a word, in this spelling.
+_SAGEMAKER = ("SageMaker", "Sagemaker", "sagemaker")
+_NAMED = {
+    "AmazonSageMakerCanvasDataPrepFullAccess": _SAGEMAKER,
+    "AmazonSageMakerCanvasEMRServerlessExecutionRolePolicy": ("SageMaker", "sagemaker"),
+    "AmazonSageMakerCanvasFullAccess": _SAGEMAKER,
+    "AmazonSageMakerEdgeDeviceFleetPolicy": _SAGEMAKER,
+    "AmazonSageMakerFeatureStoreAccess": _SAGEMAKER,
+    "AmazonSageMakerFullAccess": (*_SAGEMAKER, "aws-glue"),
+    "AmazonSageMakerGeospatialExecutionRole": _SAGEMAKER,
+    "AmazonSageMakerGroundTruthExecution": ("GroundTruth", "Groundtruth", "groundtruth", *_SAGEMAKER),
+    "AmazonSageMakerModelCustomizationCoreAccess": _SAGEMAKER,
+    "AmazonSageMakerModelGovernanceUseAccess": _SAGEMAKER,
 }
 _SESSION = re.compile(r"arn:([^:]+):sts::(\d+):assumed-role/([^/]+)/.+")
 _TRUE = ("true", "yes", "on", "t", "y", "1")  # of strings, as ParallelCluster reads them
@@ -53,7 +68,7 @@ def writers(iam: Mapping[str, Any], place: str) -> Iterator[str]:
                 yield f"S3Access to {bucket}/{key or '*'} with EnableWriteAccess"
     for arn in policies(iam):
         found = _OF_AWS.fullmatch(arn)
-        if found and found[1] in _WIDE:
+        if found and (found[1] in _WIDE or any(word in place for word in _NAMED.get(found[1], ()))):
             yield arn
 
 
