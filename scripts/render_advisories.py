@@ -36,7 +36,7 @@ def _row(advisory: Advisory) -> str:
         advisory.published,
         advisory.what,
         advisory.affected,
-        ", ".join(advisory.fixed),
+        ", ".join(advisory.fixed) or "none known",
         f"{ANSWER[advisory.answer]}. {advisory.here}",
         " ".join(_source(url) for url in advisory.sources),
     ]

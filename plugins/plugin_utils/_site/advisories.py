@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 FILE = Path(__file__).absolute().parent / "advisories.yml"
-DRIVER = "nvidia_driver"  # which is no component, and the AMI's
+DRIVER, SLURM = "nvidia_driver", "slurm"  # which are no components, and the AMI's
 PAGE = "docs/advisories.md"
 
 # What the collection does about an older version: the role replaces it, the role installs a version of its own in any
@@ -28,17 +28,18 @@ ANSWERS = ("replaced", "pinned", "told", "outside")
 @dataclass(frozen=True)
 class Advisory:
     ids: Sequence[str]
-    component: str  # or DRIVER
+    component: str  # or DRIVER or SLURM
     published: str
     what: str  # an attacker can do with it
     affected: str  # in words
-    fixed: Sequence[str]  # the first version of each branch that has the fix
+    fixed: Sequence[str]  # the first version of each branch that has the fix; empty: none is known
     answer: str
     here: str  # what the collection does about it, in words
     sources: Sequence[str]
     branch: int = 0  # how many leading numbers make a branch; 0: every older version is affected
     only: str = ""  # the branch in which a role replaces; other branches are told
     since: str = ""  # the first affected version, where older branches are not affected
+    instances: str = ""  # what the affected instance types begin with; empty: all are
 
     def fix_for(self, version: str) -> str:
         """Return the version that mends this one, if this one is affected, of its own branch where there are some."""
@@ -49,8 +50,10 @@ class Advisory:
         return ""
 
     def unmended(self, version: str) -> bool:
-        """Whether a version is affected, and of a branch without a version that mends it."""
+        """Whether a version is affected, and no version mends it, or none of its branch."""
         have = numbers(version)
+        if not self.fixed:
+            return numbers(self.since) <= have
         branches = [numbers(fix)[: self.branch] for fix in self.fixed]
         newest = max(numbers(fix) for fix in self.fixed)
         return bool(self.branch) and have[: self.branch] not in branches and numbers(self.since) <= have < newest
@@ -90,9 +93,15 @@ def floor(component: str, only: str = "") -> dict[str, str]:
 
 def told(node: Mapping[str, Any]) -> list[str]:
     """Return a line for each flaw of what a node has and the collection leaves, by the node's facts."""
-    versions = {**(node.get("components") or {}), DRIVER: (node.get("gpus") or {}).get("driver")}
+    versions = {
+        **(node.get("components") or {}),
+        DRIVER: (node.get("gpus") or {}).get("driver"),
+        SLURM: (node.get("slurm") or {}).get("version"),
+    }
     lines = []
     for advisory in read()[1]:
+        if not str(node.get("instance_type") or "").startswith(advisory.instances):
+            continue
         version = str(versions.get(advisory.component) or "")
         fix = advisory.fix_for(version) if numbers(version) else ""
         replaces = advisory.answer == "replaced" and (
@@ -102,5 +111,6 @@ def told(node: Mapping[str, Any]) -> list[str]:
         if (fix or unmended) and not replaces and advisory.answer in ("replaced", "told"):
             many = f" and {len(advisory.ids) - 1} more" if len(advisory.ids) > 1 else ""
             way = f"which {fix} mends" if fix else "and no version of its branch is known that mends them"
+            way = way if advisory.fixed else "and no newer version is known that mends it"
             lines.append(f"{advisory.component} {version} has {advisory.ids[0]}{many}, {way}: see {PAGE}")
     return lines
