@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 from grafana_panels import (
     BLUE,
     GREEN,
@@ -51,7 +50,9 @@ CHOOSE = "Choose one node above."
 PERCENT: Any = {"unit": "percent", "max": 100}
 RATIO: Any = {**PERCENT, "factor": "100"}  # a ratio, drawn in percent
 # The XIDs that the alerts count: of every fault, and not those that a program causes, such as 13.
-OF_PROGRAMS = sorted(xid for group in load(HERE.parent / XID_CLASSES)["none"] for xid in group["xids"])
+OF_PROGRAMS = sorted(
+    xid for group in load(Path(__file__).resolve().parents[1] / XID_CLASSES)["none"] for xid in group["xids"]
+)
 FAULTS = f'xid!="", xid!~"{"|".join(map(str, OF_PROGRAMS))}"'
 ALARM, NOTICE = ((1, RED),), ((1, ORANGE),)
 FULL, FULL_SHARED = ((80, YELLOW), (95, RED)), ((80, YELLOW), (90, RED))

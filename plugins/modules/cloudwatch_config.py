@@ -189,7 +189,10 @@ def main() -> None:
                 paths=("disks",),
                 without=("scrape_path",),
                 metrics={"choices": ["host", "gpu", "efa", "prometheus"]},
-                scrapes={"elements": "dict", "options": arguments(Scrape, metrics=words, metric_relabel_configs={"elements": "dict"})},
+                scrapes={
+                    "elements": "dict",
+                    "options": arguments(Scrape, metrics=words, metric_relabel_configs={"elements": "dict"}),
+                },
             ),
         },
         work,

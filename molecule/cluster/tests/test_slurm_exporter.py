@@ -105,6 +105,35 @@ def test_jobs_of_the_real_slurm(on: On) -> None:
     until(lambda: ask(host, 'partition:slurm_nodes_powered_down:sum{partition="gpu"} > 0'), 130)
 
 
+def test_a_stop_takes_seconds_and_leaves_no_failed_unit(on: On) -> None:
+    """Though the exporter ignores SIGTERM, as version 1.8.4 does."""
+    host = on("el-head")
+    try:
+        host.check_output(f"kill -TERM {process(host, 'slurm_exporter')}")
+        assert exported(host, "slurm_jobs_running")
+        host.check_output("timeout 20 systemctl stop slurm_exporter")
+        assert host.run("systemctl is-active slurm_exporter").stdout.strip() == "inactive"
+        assert host.run("systemctl is-failed slurm_exporter").rc != 0
+    finally:
+        host.check_output("systemctl start slurm_exporter")
+    until(lambda: host.run("curl -sf http://127.0.0.1:9341/healthz").rc == 0, 20)
+
+
+@pytest.mark.long
+def test_without_users_prometheus_knows_none(on: On, play: Play) -> None:
+    host = on("el-head")
+    both = ("--limit", "el-head", "--tags", "slurm_exporter,prometheus")
+    users = '{__name__=~"slurm_.+", user!=""}'
+    until(lambda: ask(host, "slurm_user_rpc_stats"), 130)
+    try:
+        ok(play(*both, *variables(slurm_exporter_users=False)))
+        assert exported(host, "slurm_user_rpc_stats")
+        until(lambda: not ask(host, users), 130)
+        assert ask(host, "slurm_rpc_stats")
+    finally:
+        ok(play(*both))
+
+
 @pytest.fixture
 def native(on: On, play: Play) -> Iterator[Host]:
     """A head node whose Slurm has metrics of its own; afterwards it is as before."""

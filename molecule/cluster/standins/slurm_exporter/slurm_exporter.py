@@ -329,7 +329,9 @@ class Exporter:
         lines: dict[str, list[str]] = {}
         for name, labels, value in self.samples():
             inside = ",".join(f'{key}="{escaped(text)}"' for key, text in sorted(labels.items()))
-            lines.setdefault(name, []).append(f"{name}{{{inside}}} {digits(value)}" if inside else f"{name} {digits(value)}")
+            lines.setdefault(name, []).append(
+                f"{name}{{{inside}}} {digits(value)}" if inside else f"{name} {digits(value)}"
+            )
         kind = {"slurm_exporter_command_errors_total": "counter"}
         return "".join(
             f"# HELP {name} of the stand-in\n# TYPE {name} {kind.get(name, 'gauge')}\n" + "\n".join(found) + "\n"
