@@ -12,6 +12,8 @@ from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem im
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.run import NotRun, Said, run
 
 RUNNING = "/run/systemd/system"
+# How long a stop may take: systemd waits for TimeoutStopSec, 90 s by default, and then kills the unit's processes.
+STOP_SECONDS = 180.0
 _PROPERTIES = (
     "LoadState",
     "LoadError",

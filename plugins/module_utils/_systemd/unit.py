@@ -172,7 +172,7 @@ def _waits(request: Request, status: dict[str, str], change: str | None) -> bool
 def _carry_out(change: str, request: Request, status: dict[str, str]) -> None:
     name = request.name
     if change == "stop":
-        systemctl.tell("stop", name)
+        systemctl.tell("stop", name, timeout=systemctl.STOP_SECONDS)
         return
     if status.get("ActiveState") == "failed" or status.get("Result") == "start-limit-hit":
         systemctl.program("systemctl", "reset-failed", name)

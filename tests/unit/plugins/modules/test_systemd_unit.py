@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import re
 import shutil
 import socket
 import sys
@@ -372,6 +373,21 @@ def test_stopped_and_disabled(host):
     assert host.run(state="stopped", enabled=False)["changed"] is False
     assert host.run(state="stopped")["changed"] is False
     assert host.run(state="present", enabled=True)["actions"] == ["enabled", "reloaded-daemon"]
+
+
+def test_a_stop_may_take_as_long_as_systemd_allows_it(host, monkeypatch, repo):
+    """Until SIGKILL, and longer than by any unit of the roles."""
+    host.run(unit=UNIT)
+    patience, program = {}, systemctl.program
+
+    def note(*argv, timeout=60):
+        patience[argv[1]] = timeout
+        return program(*argv, timeout=timeout)
+
+    monkeypatch.setattr(systemctl, "program", note)
+    assert host.run(state="stopped")["actions"] == ["stopped"]
+    units = "".join(path.read_text() for path in repo.glob("roles/*/templates/*.service.j2"))
+    assert patience["stop"] > max(90, *map(int, re.findall(r"^TimeoutStopSec=(\d+)$", units, re.MULTILINE)))
 
 
 def test_enabling_needs_an_install_section(host):
