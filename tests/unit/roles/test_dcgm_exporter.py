@@ -280,7 +280,7 @@ def test_a_gpu_that_the_driver_excludes_or_does_not_have_is_no_other(jobs: Jobs)
 
 
 def test_without_the_minors_slurms_number_is_dcgms(jobs: Jobs) -> None:
-    """A driver that tells none, or no driver."""
+    """A driver that reports none, or no driver."""
     (jobs.top / "gpus/0000:53:00.0").mkdir(parents=True)
     (jobs.top / "gpus/0000:53:00.0/information").write_text("Model: \t\t NVIDIA A10G\n")
     jobs.prolog(7, "3")
