@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import yaml
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
-from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_file import rules
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_file import rules, slurm
 
 _NEEDED = "needed: a configuration of ParallelCluster"
-_FREE = ("CustomSlurmSettings", "AdditionalSssdConfigs")  # whose keys and values are other programs'
+_FREE = (slurm.KEY, "AdditionalSssdConfigs")  # whose keys and values are other programs'
 _MOST_VALUES = 100_000
 _MERGE = "tag:yaml.org,2002:merge"
 
@@ -34,15 +34,21 @@ class _Tagged(NamedTuple):
 
 
 class _Loader(yaml.SafeLoader):
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self._marked: set[yaml.Node] = set()
+
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
         seen = set()
-        for key, _value in node.value:
+        for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
                 continue
             if key.value in seen:
                 raise _Twice(f"has {key.value} twice, in line {key.start_mark.line + 1} again; needed: each key once")
             seen.add(key.value)
+            if key.value == slurm.KEY:
+                slurm.mark(value, self._marked)
         return node
 
 
@@ -50,6 +56,7 @@ class _Twice(Exception):
     """A key that a section has twice, of which YAML would keep the last."""
 
 
+slurm.construct(_Loader)
 _Loader.add_multi_constructor("!", lambda _loader, suffix, _node: _Tagged(f"!{suffix}"))
 
 
@@ -78,7 +85,10 @@ def load(variable: str, path: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Problem(f"{where} has no sections; {_NEEDED}")
     _refuse_template(where, found)
-    return {key: present(value) for key, value in found.items() if value is not None}
+    good, lines = slurm.resolved({key: present(value) for key, value in found.items() if value is not None})
+    if lines:
+        raise Mistakes([f"{where}: {line}" for line in lines])
+    return dict(good)
 
 
 def check(variable: str, path: str, found: Mapping[str, Any], sections: rules.Section) -> None:
