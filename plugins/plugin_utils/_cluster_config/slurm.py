@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm import metrics
@@ -13,10 +13,12 @@ from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config 
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config import versions
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config.cluster import Cluster
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_config.draft import Step
+from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_file import slurm as yaml_settings
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._cluster_file.rules import is_true
 from ansible_collections.pcluster.postboot.plugins.plugin_utils._site.variables import shown
 
 _PATH = ("Scheduling", "SlurmSettings")
+_CUSTOM = (*_PATH, yaml_settings.KEY)
 _EXPORTER = "slurm_exporter"
 # What ParallelCluster sets itself (SLURM_SETTINGS_DENY_LIST, 3.16.1), in lower case.
 _DENIED = frozenset(
@@ -39,6 +41,13 @@ _WITHOUT_DNS = ("DisableManagedDns", "UseEc2Hostnames")
 _DENIED_OF_QUEUE = frozenset(["nodes", "partitionname", "resumetimeout", "state", "suspendtime", "oversubscribe"])
 # Features is no setting of Slurm's, whose name is Feature; older versions refuse the word.
 _DENIED_OF_NODES = frozenset(["cpus", "features", "gres", "nodeaddr", "nodehostname", "nodename", "state", "weight"])
+# What ParallelCluster's own slurm.conf has in lists that a custom setting replaces (slurm.conf.erb, 3.16.1).
+_OWN_WORDS = {
+    "authinfo": ("cred_expire=70", "credentials of jobs are valid for Slurm's 120 s"),
+    "privatedata": ("cloud", "Slurm hides powered-down nodes, which ParallelCluster's daemons read"),
+    "schedulerparameters": ("nohold_on_prolog_fail", "a job whose prolog fails is held, and not requeued"),
+}
+_TRES, _GPUS = "AccountingStorageTRES", "gres/gpu"
 
 
 def settings(cluster: Cluster) -> None:
@@ -52,13 +61,18 @@ def settings(cluster: Cluster) -> None:
     draft.ask(f"{where}.memory_scheduling", given.get("memory_scheduling"), *_PATH, "EnableMemoryBasedScheduling")
     _dns(cluster)
     _database(cluster)
-    custom = given.get("custom") or []
+    custom = [
+        _read(cluster, lambda name, number=number: f"{where}.custom[{number}].{name}", each)
+        for number, each in enumerate(given.get("custom") or [])
+    ]
     denied = _DENIED | (_DENIED_WITH_DATABASE if draft.get(*_PATH, "Database") else frozenset())
     # Because several settings at once are a partition or nodes of the user's own, ParallelCluster lets them be.
     _refuse(cluster, f"{where}.custom", (name for each in custom if len(each) == 1 for name in each), denied)
     for each in custom:
         _custom(cluster, f"{where}.custom", each)
     _metrics(cluster, given.get("native_metrics"))
+    _count_gpus(cluster)
+    _lost(cluster)
 
 
 def of_queue(
@@ -68,10 +82,18 @@ def of_queue(
         ("slurm_settings", queue, _DENIED_OF_QUEUE),
         ("node_settings", resource, _DENIED_OF_NODES),
     ):
-        given = item.get(key) or {}
+        given = _read(cluster, lambda name, key=key: f"{where}.{key}.{name}", item.get(key) or {})
         _refuse(cluster, f"{where}.{key}", given, denied)
         for name, value in given.items():
-            cluster.draft.ask(f"{where}.{key}.{name}", value, *path, "CustomSlurmSettings", name)
+            cluster.draft.ask(f"{where}.{key}.{name}", value, *path, yaml_settings.KEY, name)
+
+
+def _read(cluster: Cluster, place: Callable[[str], str], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as Slurm reads them. What Ansible's YAML may have read as something else is refused."""
+    found, lines = yaml_settings.settings(place, given, yaml_settings.given)
+    for line in lines:
+        cluster.refuse(line)
+    return found
 
 
 def _refuse(cluster: Cluster, where: str, names: Iterable[str], denied: frozenset[str]) -> None:
@@ -90,15 +112,51 @@ def _custom(cluster: Cluster, where: str, wanted: Mapping[str, Any]) -> None:
             f"{where} has {name} {value}, and CustomSlurmSettings {there} already; needed: the same, or one alone"
         )
     elif there is None:
-        cluster.draft.add(dict(wanted), *_PATH, "CustomSlurmSettings")
+        cluster.draft.add(dict(wanted), *_CUSTOM)
 
 
 def _setting(cluster: Cluster, name: str) -> Any:
-    for each in cluster.draft.get(*_PATH, "CustomSlurmSettings") or []:
-        for key, value in each.items():
-            if len(each) == 1 and key.lower() == name.lower():
-                return value
-    return None
+    return next(iter(_entry(cluster, name).values()), None)
+
+
+def _entry(cluster: Cluster, name: str) -> dict[str, Any]:
+    """Return the entry that has a setting, the last of them, as Slurm takes the last line; empty if there is none."""
+    there = cluster.draft.get(*_CUSTOM) or []
+    named = (each for each in reversed(there) if len(each) == 1 and str(next(iter(each))).lower() == name.lower())
+    return next(named, {})
+
+
+def _count_gpus(cluster: Cluster) -> None:
+    """Have Slurm count GPUs where it keeps accounts or has metrics of its own, beside what the user has it count."""
+    draft = cluster.draft
+    storage = str(_setting(cluster, "AccountingStorageType") or "").lower()
+    database = any(draft.get(*_PATH, key) for key in ("Database", "ExternalSlurmdbd")) or storage.endswith("/slurmdbd")
+    if not database and _setting(cluster, "MetricsType") != metrics.PLUGIN:
+        return
+    entry = _entry(cluster, _TRES)
+    if not entry:
+        draft.add({_TRES: _GPUS}, *_CUSTOM)
+        return
+    key, there = next(iter(entry.items()))
+    if _GPUS not in _words(there):
+        entry[key] = f"{there},{_GPUS}" if there else _GPUS
+        draft.notes.append(f"{'/'.join(_CUSTOM)}: {key} has {_GPUS} as well, without which Slurm counts no GPUs")
+
+
+def _lost(cluster: Cluster) -> None:
+    """Say which of ParallelCluster's own words a custom setting drops: the last line of a name counts."""
+    for name, (word, consequence) in _OWN_WORDS.items():
+        for key, there in _entry(cluster, name).items():
+            option = word.partition("=")[0]
+            if option not in [each.partition("=")[0] for each in _words(there)]:
+                cluster.draft.notes.append(
+                    f"{'/'.join(_CUSTOM)}: {key} replaces ParallelCluster's own, and {word} is lost: {consequence}. "
+                    f"Add {word} to keep it"
+                )
+
+
+def _words(value: Any) -> list[str]:
+    return [word.strip().lower() for word in str(value or "").split(",")]
 
 
 def _metrics(cluster: Cluster, wanted: bool | None) -> None:
@@ -112,7 +170,7 @@ def _metrics(cluster: Cluster, wanted: bool | None) -> None:
         )
     ours = has and any(each.name == _EXPORTER for each in cluster.components)
     if (ours if wanted is None else wanted) and _setting(cluster, "MetricsType") is None:
-        cluster.draft.add({"MetricsType": metrics.PLUGIN}, *_PATH, "CustomSlurmSettings")
+        cluster.draft.add({"MetricsType": metrics.PLUGIN}, *_CUSTOM)
 
 
 def _dns(cluster: Cluster) -> None:
