@@ -13,9 +13,12 @@ from typing import Any, NamedTuple
 from ansible_collections.pcluster.postboot.plugins.module_utils._host import http
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.ask import scontrol
+from ansible_collections.pcluster.postboot.plugins.module_utils._slurm.nodes import gpus_of, nodes
 
 # Before, slurmctld could crash when asked after a partition had been deleted, and said that nothing is ever allocated.
 SAFE = (25, 11, 5)
+# The first whose own metrics count GPUs (CHANGELOG/slurm-26.05.md of SchedMD/slurm).
+WITH_GPUS = (26, 5, 0)
 PLUGIN = "metrics/openmetrics"
 SETTING = f"CustomSlurmSettings: [{{MetricsType: {PLUGIN}}}]"
 PARTS = ("jobs", "nodes", "partitions", "scheduler")
@@ -106,6 +109,17 @@ def why_not_native(settings: dict[str, str], request: Request) -> str:
     return f"{url} should give Slurm's own metrics, but {said}" if said else ""
 
 
+def _gpus_unknown(version: str, request: Request) -> str:
+    """Return that the cluster has GPUs which slurmctld's own metrics do not count; empty if all are counted."""
+    if version_of(version) >= WITH_GPUS:
+        return ""
+    said = scontrol(request.prefix, "-a", "-o", "show", "nodes", seconds=request.timeout, hint=_LOOK_AT)
+    if said.code:
+        raise Problem(f"'{said.command}' ended with {said.code}: {said.first}; {_LOOK_AT}")
+    has = any(gpus_of(fields.get("Gres", "")) for fields in nodes(said.out, "Gres"))
+    return f"the metrics of Slurm {version} itself do not count GPUs, which those of 26.05 do" if has else ""
+
+
 def _target(request: Request, address: str, part: str = "") -> dict[str, Any]:
     """Return a group of targets as Prometheus reads it from a file. Its labels say all that is special about it."""
     labels = {"job": "slurm", "__scrape_interval__": request.interval, "__scrape_timeout__": request.interval}
@@ -119,6 +133,9 @@ def find(request: Request) -> Outcome:
     settings = read_config(request.prefix, request.timeout)
     version = settings["slurm_version"]
     reason = why_not_native(settings, request)
+    unknown = _gpus_unknown(version, request) if request.source == "auto" and not reason else ""
+    if unknown and not request.exporter_needs:
+        reason = unknown
     if reason and request.source == "native":
         raise Problem(f"slurm_exporter_source is native, and that cannot be: {reason}; auto takes the exporter")
     if reason and request.source == "auto" and request.exporter_needs:
@@ -129,6 +146,8 @@ def find(request: Request) -> Outcome:
         targets = [_target(request, request.exporter_address)]
     else:
         source, summary = "native", f"slurmctld's own metrics (Slurm {version})"
+        if unknown:
+            summary += f"; {unknown}: set {request.exporter_needs} for the exporter"
         address = f"{request.address}:{_port_of(settings)}"
         targets = [_target(request, address, part) for part in (*PARTS, *([USERS] if request.users else []))]
     storage = settings.get("accountingstoragetype", "")

@@ -16,6 +16,15 @@ from ansible_collections.pcluster.postboot.plugins.modules import slurm_metrics_
 from ansible_collections.pcluster.postboot.tests.unit.plugins import lab
 
 NATIVE = {"MetricsType": "metrics/openmetrics", "SLURM_VERSION": "25.11.8"}
+# What `scontrol -a -o show nodes` of 24.11.5 prints, shortened; 25.11 prints these keys alike.
+CPU_NODE = (
+    "NodeName=cpu-st-c5-1 Arch=x86_64 CPUTot=4 ActiveFeatures=static,c5.xlarge,c5 Gres=(null) NodeAddr=10.115.0.130 "
+    "State=IDLE+CLOUD Partitions=cpu,static CfgTRES=cpu=4,mem=7782M,billing=4 AllocTRES= CurrentWatts=0"
+)
+GPU_NODE = (
+    "NodeName=gpu-dy-p5-1 CPUTot=96 ActiveFeatures=dynamic,p5.48xlarge,p5,gpu Gres=gpu:h100:8 NodeAddr=gpu-dy-p5-1 "
+    "State=IDLE+CLOUD+POWERED_DOWN Partitions=gpu CfgTRES=cpu=96,mem=1992294M,billing=96 AllocTRES= CurrentWatts=0"
+)
 
 
 class Controller:
@@ -25,6 +34,7 @@ class Controller:
         self.page = "# TYPE slurm_jobs gauge\nslurm_jobs 3\n"
         self.status = 200
         self.asked: list[str] = []
+        self.nodes = [CPU_NODE]
         self.port = 0
         controller = self
 
@@ -46,10 +56,12 @@ class Controller:
             "Slurmctld(primary) at x is UP",
         ]
         script = self.top / "bin/scontrol"
+        (self.top / "nodes").write_text("".join(f"{line}\n" for line in self.nodes))
         text = "" if code else "\n".join([*lines, ""])
         lab.program(
             script,
-            f"#!/bin/sh\n[ \"$*\" = 'show config' ] || exit 9\nprintf %s {shlex.quote(text)}\n"
+            f"#!/bin/sh\n[ \"$*\" != '-a -o show nodes' ] || exec cat {self.top}/nodes\n"
+            f"[ \"$*\" = 'show config' ] || exit 9\nprintf %s {shlex.quote(text)}\n"
             f"printf %s {shlex.quote(errors)} >&2\nexit {code}\n",
         )
 
@@ -146,6 +158,45 @@ def test_slurms_own_metrics_are_taken_unless_the_exporter_is_asked_for(
     slurm.says(**{**NATIVE, "SLURM_VERSION": version})
     assert slurm(**asked)["source"] == source
     assert bool(slurm.asked) == (source == "native")
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "source"),
+    [
+        ("25.11.8", {}, "exporter"),
+        ("25.11.8", {"source": "native"}, "native"),
+        ("26.05.0", {}, "native"),
+        ("26.05.0-0rc1", {}, "native"),
+    ],
+)
+def test_gpus_that_slurms_own_metrics_do_not_count_are_the_exporters(
+    slurm: Controller, version: str, asked: dict[str, str], source: str
+) -> None:
+    slurm.nodes.append(GPU_NODE)
+    slurm.says(**{**NATIVE, "SLURM_VERSION": version})
+    result = slurm(**asked)
+    assert result["source"] == source
+    assert ("do not count GPUs" in result["summary"]) == (source == "exporter")
+
+
+def test_without_an_exporter_slurms_own_metrics_are_better_than_none(slurm: Controller) -> None:
+    slurm.nodes.append(GPU_NODE)
+    slurm.says(**NATIVE)
+    result = slurm(exporter_needs=NEEDS)
+    assert result["source"] == "native"
+    assert len(result["targets"]) == 4
+    assert result["summary"] == (
+        "slurmctld's own metrics (Slurm 25.11.8); the metrics of Slurm 25.11.8 itself do not count GPUs, which those "
+        "of 26.05 do: set slurm_exporter_sha256['x86_64'] for the exporter"
+    )
+
+
+def test_nodes_that_are_not_shown_are_an_error(slurm: Controller) -> None:
+    slurm.says(**NATIVE)
+    (slurm.top / "nodes").unlink()
+    result = slurm()
+    assert result["failed"]
+    assert "scontrol -a -o show nodes' ended with 1: cat: " in result["msg"]
 
 
 @pytest.mark.parametrize("kind", ["(null)", None])
