@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Write what AWS and ParallelCluster know of a cluster's future into a file that node_exporter picks up.
 
-The head node asks six sources, each for itself: EC2 for the capacity blocks that the cluster uses and for the events
+The head node asks eight sources, each for itself: EC2 for the capacity blocks that the cluster uses and for the events
 that are scheduled for its instances, ParallelCluster for the state of the fleet, Slurm with clustermgtd for nodes that
-EC2 has no capacity for, and Slurm for the jobs that wait for nodes and for the nodes that no job starts again. What a
-source that does not answer has said before stays. A permission that is missing is told once, and that source is left
-out.
+EC2 has no capacity for, and Slurm for the jobs that wait for nodes, for the nodes that no job starts again, and for the
+GPUs of each partition, all and those of jobs. What a source that does not answer has said before stays. A permission
+that is missing is told once, and that source is left out.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ ON_THE_WAY = {"DRAIN", "FAIL", "POWER_DOWN", "POWERING_DOWN", "POWER_UP", "POWER
 UNKNOWN = "(InvalidCapacityReservationId.NotFound)"
 REFUSED = re.compile(r"\((?:UnauthorizedOperation|AccessDenied|AccessDeniedException)\)")
 NODE = re.compile(r"([a-z0-9-]{1,64})-(?:st|dy)-([a-z0-9-]{1,64})-\d+")
+FIELD = re.compile(r"(?:^|\s)(NodeName|NodeAddr|State|Partitions|CfgTRES|AllocTRES|Reason)=(\S*)")
+GPUS = re.compile(r"(?:^|,)gres/gpu=(\d+)(?:,|$)")
 SAMPLE = re.compile(r"^(?P<metric>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
 ANSWERED, DENIED = "pcluster_aws_events_timestamp_seconds", "pcluster_aws_events_denied"
 HELP = {
@@ -62,6 +64,8 @@ HELP = {
     "pcluster_insufficient_capacity": "Nodes of a compute resource that EC2 has no capacity for",
     "pcluster_nodes_stranded": "Nodes of a compute resource that are powered down, and that Slurm never starts again",
     "pcluster_jobs_waiting": "Jobs of a partition that wait for nodes, and not for another job or a time",
+    "pcluster_gpus": "GPUs of the nodes of a partition",
+    "pcluster_gpus_allocated": "GPUs of the nodes of a partition that jobs have",
     ANSWERED: "When a source has last answered",
     DENIED: "A source that the head node has no permission for",
 }
@@ -73,6 +77,8 @@ METRICS = {
     "insufficient_capacity": "pcluster_insufficient_capacity",
     "stranded_nodes": "pcluster_nodes_stranded",
     "waiting_jobs": "pcluster_jobs_waiting",
+    "gpus": "pcluster_gpus",
+    "allocated_gpus": "pcluster_gpus_allocated",
 }
 Samples = dict[str, float]  # by labels, as they stand between the braces
 
@@ -170,7 +176,7 @@ class Cluster:
         for line in self.scontrol("nodes").splitlines():
             fields: dict[str, str] = {}
             # The first of a kind counts: free text, such as a reason, stands at the end of the line.
-            for key, value in re.findall(r"(?:^|\s)(NodeName|NodeAddr|State|Reason)=(\S*)", line):
+            for key, value in FIELD.findall(line):
                 fields.setdefault(key, value)
             if "NodeName" in fields:
                 yield fields
@@ -314,6 +320,25 @@ class Cluster:
                 for name in partitions.split(","):
                     count[name] = count.get(name, 0) + 1
         return {labels(partition=name): float(n) for name, n in count.items()}
+
+    def gpus(self) -> Samples:
+        return self.counted("CfgTRES")
+
+    def allocated_gpus(self) -> Samples:
+        return self.counted("AllocTRES")
+
+    def counted(self, field: str) -> Samples:
+        """Count the GPUs of each partition, which slurmctld's own metrics do not before 26.05.
+
+        Slurm counts them with AccountingStorageTRES=gres/gpu alone. Without it, how many jobs have is not known.
+        """
+        count: dict[str, int] = {}
+        for node in self.nodes():
+            if GPUS.search(node.get("CfgTRES", "")):
+                found = GPUS.search(node.get(field, ""))
+                for name in node.get("Partitions", "").split(","):
+                    count[name] = count.get(name, 0) + (int(found[1]) if found else 0)
+        return {labels(partition=name): float(n) for name, n in count.items() if name}
 
 
 # The file

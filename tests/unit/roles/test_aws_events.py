@@ -196,7 +196,7 @@ def test_a_cluster_without_anything_to_tell_has_its_queues_alone(head: Head) -> 
     stamp = "pcluster_aws_events_timestamp_seconds"
     assert {name.split("{")[0] for name in found} == {PROTECTED, CAPACITY, STRANDED, WAITING, stamp}
     assert {value for name, value in found.items() if "timestamp" not in name} == {0}
-    assert len([name for name in found if "timestamp" in name]) == 6
+    assert len([name for name in found if "timestamp" in name]) == 8
     assert head.log.read_text() == "describe-instance-status\n", "no further question costs anything"
     assert head.output.stat().st_mode & 0o777 == 0o644
 
@@ -316,6 +316,35 @@ def test_powered_down_nodes_that_no_job_starts_are_counted(head: Head, state: st
     assert (head.known(STRANDED), stranded(booting)) == ({BURST: 0, GPU: 0}, [])
 
 
+# As Slurm 24.11.5 prints them with AccountingStorageTRES=gres/gpu, shortened.
+GPU_NODES = """\
+NodeName=gpu-st-p5-1 CPUTot=96 Gres=gpu:h100:8 NodeAddr=10.0.0.4 State=MIXED+CLOUD Partitions=gpu,all \
+CfgTRES=cpu=96,mem=1992294M,billing=96,gres/gpu=8,gres/gpu:h100=8 \
+AllocTRES=cpu=12,mem=1G,gres/gpu=3,gres/gpu:h100=3 CurrentWatts=0
+NodeName=gpu-dy-p5-1 CPUTot=96 Gres=gpu:h100:8 NodeAddr=gpu-dy-p5-1 State=IDLE+CLOUD+POWERED_DOWN Partitions=gpu \
+CfgTRES=cpu=96,mem=1992294M,billing=96,gres/gpu=8 AllocTRES= CurrentWatts=0 \
+Comment=Partitions=x CfgTRES=gres/gpu=99
+NodeName=cpu-st-c5-1 CPUTot=4 Gres=(null) NodeAddr=10.0.0.5 State=IDLE+CLOUD Partitions=cpu,all \
+CfgTRES=cpu=4,mem=7782M,billing=4 AllocTRES= CurrentWatts=0
+"""
+
+
+def test_gpus_are_counted_by_partition(head: Head) -> None:
+    head.slurm(GPU_NODES)
+    found = head.run()
+    assert {name: value for name, value in found.items() if name.startswith("pcluster_gpus")} == {
+        'pcluster_gpus{partition="gpu"}': 16,
+        'pcluster_gpus{partition="all"}': 8,
+        'pcluster_gpus_allocated{partition="gpu"}': 3,
+        'pcluster_gpus_allocated{partition="all"}': 3,
+    }
+
+
+def test_gpus_that_slurm_does_not_count_are_not_known(head: Head) -> None:
+    head.slurm(GPU_NODES.replace(",gres/gpu=8", "").replace(",gres/gpu=3", "").replace("gres/gpu=99", "x"))
+    assert not [name for name in head.run() if name.startswith("pcluster_gpus")]
+
+
 def test_jobs_that_wait_for_nodes_are_counted_and_those_that_wait_for_something_else_are_not(head: Head) -> None:
     (head.top / "jobs").write_text(JOBS)
     assert head.known(WAITING) == {'{partition="gpu"}': 4, '{partition="burst"}': 1}
@@ -359,6 +388,8 @@ def test_slurm_that_does_not_answer_keeps_nobody_from_the_events(
         "insufficient_capacity is not known now",
         "stranded_nodes is not known now",
         "waiting_jobs is not known now",
+        "gpus is not known now",
+        "allocated_gpus is not known now",
     ]
     assert f"{head.top}/bin/scontrol ended with 1: it said nothing" in said[0]
 
