@@ -14,8 +14,8 @@ description:
   - Asks C(scontrol show config), and slurmctld itself if it may have metrics. Otherwise an exporter is needed.
 options:
   source:
-    description: V(auto) prefers slurmctld's metrics to the exporter's, and V(native) fails where slurmctld's cannot be
-      used.
+    description: V(auto) prefers slurmctld's metrics to the exporter's, except on clusters with GPUs before Slurm 26.05,
+      whose metrics do not count GPUs. V(native) fails where slurmctld's cannot be used.
     type: str
     choices: [auto, native, exporter]
     default: auto

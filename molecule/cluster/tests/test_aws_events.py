@@ -74,7 +74,7 @@ def test_what_aws_has_scheduled_for_a_node_is_told(on: On) -> None:
     assert {f'pcluster_jobs_waiting{{partition="{queue}"}}' for queue in queues} <= set(found)
     assert found[CAPACITY] == 0
     answered = [value for name, value in found.items() if name.startswith("pcluster_aws_events_timestamp_seconds")]
-    assert len(answered) == 6
+    assert len(answered) == 8
     assert time.time() - min(answered) < 60
     assert not [name for name in told(head) if SCHEDULED in name]
     assert head.check_output(f"journalctl --quiet --unit={UNIT} --since='{begin}' --output=cat") == ""

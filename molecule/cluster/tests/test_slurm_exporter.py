@@ -23,7 +23,7 @@ cat > /run/native/scontrol << 'END'
 [ "$*" = "show config" ] || exec /run/native/scontrol.real "$@"
 echo "MetricsType             = metrics/openmetrics"
 /run/native/scontrol.real show config |
-  sed -E 's/^(SLURM_VERSION +=).*/\1 25.11.8/; s/^(SlurmctldPort +=).*/\1 16820-16829/'
+  sed -E 's/^(SLURM_VERSION +=).*/\1 26.05.5/; s/^(SlurmctldPort +=).*/\1 16820-16829/'
 END
 cat > /run/native/slurmctld.py << 'END'
 from http.server import BaseHTTPRequestHandler, HTTPServer
