@@ -68,8 +68,15 @@ def mark(node: yaml.Node, seen: set[yaml.Node]) -> None:
 
 def construct(loader: type[yaml.SafeLoader]) -> None:
     """Teach a loader to construct what mark() has marked."""
-    loader.add_constructor(f"{_TAG}:int", lambda self, node: Number(node.value, self.construct_yaml_int(node)))
-    loader.add_constructor(f"{_TAG}:float", lambda self, node: Number(node.value, self.construct_yaml_float(node)))
+
+    def integer(self: Any, node: Any) -> Number:
+        return Number(node.value, self.construct_yaml_int(node))
+
+    def decimal(self: Any, node: Any) -> Number:
+        return Number(node.value, self.construct_yaml_float(node))
+
+    loader.add_constructor(f"{_TAG}:int", integer)
+    loader.add_constructor(f"{_TAG}:float", decimal)
 
 
 def written(name: str, value: Any) -> Any:
