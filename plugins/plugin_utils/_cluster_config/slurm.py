@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.pcluster.postboot.plugins.module_utils._slurm import metrics
@@ -62,8 +62,7 @@ def settings(cluster: Cluster) -> None:
     _dns(cluster)
     _database(cluster)
     custom = [
-        _read(cluster, lambda name, number=number: f"{where}.custom[{number}].{name}", each)
-        for number, each in enumerate(given.get("custom") or [])
+        _read(cluster, f"{where}.custom[{number}]", each) for number, each in enumerate(given.get("custom") or [])
     ]
     denied = _DENIED | (_DENIED_WITH_DATABASE if draft.get(*_PATH, "Database") else frozenset())
     # Because several settings at once are a partition or nodes of the user's own, ParallelCluster lets them be.
@@ -82,15 +81,15 @@ def of_queue(
         ("slurm_settings", queue, _DENIED_OF_QUEUE),
         ("node_settings", resource, _DENIED_OF_NODES),
     ):
-        given = _read(cluster, lambda name, key=key: f"{where}.{key}.{name}", item.get(key) or {})
+        given = _read(cluster, f"{where}.{key}", item.get(key) or {})
         _refuse(cluster, f"{where}.{key}", given, denied)
         for name, value in given.items():
             cluster.draft.ask(f"{where}.{key}.{name}", value, *path, yaml_settings.KEY, name)
 
 
-def _read(cluster: Cluster, place: Callable[[str], str], given: Mapping[str, Any]) -> dict[str, Any]:
+def _read(cluster: Cluster, where: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings as Slurm reads them. What Ansible's YAML may have read as something else is refused."""
-    found, lines = yaml_settings.settings(place, given, yaml_settings.given)
+    found, lines = yaml_settings.settings(f"{where}.", given, yaml_settings.given)
     for line in lines:
         cluster.refuse(line)
     return found

@@ -109,16 +109,16 @@ def given(name: str, value: Any) -> Any:
 
 
 def settings(
-    place: Callable[[str], str], found: Mapping[Any, Any], read: Callable[[str, Any], Any]
+    before: str, found: Mapping[Any, Any], read: Callable[[str, Any], Any]
 ) -> tuple[dict[Any, Any], list[str]]:
-    """Return settings as Slurm reads them, and a line for each that cannot be. place(name) is where one of them is."""
+    """Return settings as Slurm reads them, and a line for each that cannot be. `before` is the place of the names."""
     good, lines = {}, []
     for name, value in found.items():
         try:
             good[name] = read(str(name), value)
         except Misread as error:
             text = value.text if isinstance(value, Number) else shown(value)
-            lines.append(f"{place(str(name))} is {text}; needed: {error}")
+            lines.append(f"{before}{name} is {text}; needed: {error}")
     return good, lines
 
 
@@ -144,7 +144,7 @@ def _custom(found: Any, place: str) -> tuple[Any, list[str]]:
         parts = [_custom(each, f"{place}[{number}]") for number, each in enumerate(found)]
         return [part for part, _lines in parts], [line for _part, lines in parts for line in lines]
     if isinstance(found, Mapping):
-        return settings(lambda name: f"{place}/{name}", found, written)
+        return settings(f"{place}/", found, written)
     return resolved(found)
 
 
