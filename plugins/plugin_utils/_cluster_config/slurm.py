@@ -41,10 +41,10 @@ _WITHOUT_DNS = ("DisableManagedDns", "UseEc2Hostnames")
 _DENIED_OF_QUEUE = frozenset(["nodes", "partitionname", "resumetimeout", "state", "suspendtime", "oversubscribe"])
 # Features is no setting of Slurm's, whose name is Feature; older versions refuse the word.
 _DENIED_OF_NODES = frozenset(["cpus", "features", "gres", "nodeaddr", "nodehostname", "nodename", "state", "weight"])
-# What ParallelCluster's own slurm.conf has in lists that a custom setting replaces (slurm.conf.erb, 3.16.1).
+# What ParallelCluster's own slurm.conf has in lists that a custom setting replaces (slurm.conf.erb of
+# aws-parallelcluster-cookbook). Without the cloud of PrivateData nothing changes: Slurm 24.11 does not know that word.
 _OWN_WORDS = {
     "authinfo": ("cred_expire=70", "credentials of jobs are valid for Slurm's 120 s"),
-    "privatedata": ("cloud", "Slurm hides powered-down nodes, which ParallelCluster's daemons read"),
     "schedulerparameters": ("nohold_on_prolog_fail", "a job whose prolog fails is held, and not requeued"),
 }
 _TRES, _GPUS = "AccountingStorageTRES", "gres/gpu"

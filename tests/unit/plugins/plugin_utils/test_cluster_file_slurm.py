@@ -259,12 +259,12 @@ def notes(name: str, **more: Any) -> list[str]:
 
 
 def test_words_of_parallelclusters_own_that_are_lost_are_named() -> None:
-    lost = {"slurm_settings": {"custom": [{"schedulerparameters": "bf_continue,defer"}, {"PrivateData": "jobs"}]}}
+    lost = {"slurm_settings": {"custom": [{"schedulerparameters": "bf_continue,defer"}, {"AuthInfo": "ttl=300"}]}}
     assert notes("SchedulerParameters", **lost) == [
         f"{PATH}: schedulerparameters replaces ParallelCluster's own, and nohold_on_prolog_fail is lost: a job whose "
         "prolog fails is held, and not requeued. Add nohold_on_prolog_fail to keep it"
     ]
-    assert "and cloud is lost" in notes("PrivateData", **lost)[0]
+    assert "and cred_expire=70 is lost" in notes("AuthInfo", **lost)[0]
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_words_of_parallelclusters_own_that_are_lost_are_named() -> None:
     [
         [{"SchedulerParameters": "bf_continue, NoHold_on_prolog_fail"}],
         [{"SchedulerParameters": "defer"}, {"SchedulerParameters": "defer,nohold_on_prolog_fail"}],
-        [{"AuthInfo": "cred_expire=300,ttl=300"}, {"PrivateData": "cloud,jobs"}],
+        [{"AuthInfo": "cred_expire=300,ttl=300"}, {"PrivateData": "jobs"}],
         [{"PartitionName": "all", "Nodes": "ALL", "SchedulerParameters": "x"}],
     ],
 )
