@@ -5,7 +5,7 @@
 To YAML 1.1, OFF and NO without quotes are false, and 24:00:00 is 86400. ParallelCluster copies what YAML has read into
 slurm.conf. PreemptMode=False stops every program of Slurm, and MaxTime=86400 is 60 days.
 
-The tables follow slurm.conf(5) and src/common/read_config.c of SchedMD/slurm, 22.05 to 25.11.
+The tables follow slurm.conf(5) and src/common/read_config.c of SchedMD/slurm, 24.11.
 """
 
 from __future__ import annotations

@@ -316,7 +316,7 @@ def test_powered_down_nodes_that_no_job_starts_are_counted(head: Head, state: st
     assert (head.known(STRANDED), stranded(booting)) == ({BURST: 0, GPU: 0}, [])
 
 
-# As Slurm 24.11.5 prints them with AccountingStorageTRES=gres/gpu, shortened.
+# Lines of Slurm 24.11.5, shortened, with the values of AccountingStorageTRES=gres/gpu added by hand.
 GPU_NODES = """\
 NodeName=gpu-st-p5-1 CPUTot=96 Gres=gpu:h100:8 NodeAddr=10.0.0.4 State=MIXED+CLOUD Partitions=gpu,all \
 CfgTRES=cpu=96,mem=1992294M,billing=96,gres/gpu=8,gres/gpu:h100=8 \
