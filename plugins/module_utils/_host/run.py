@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -16,6 +17,13 @@ from dataclasses import dataclass
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.problem import Problem
 from ansible_collections.pcluster.postboot.plugins.module_utils._host.reason import reason
 
+# Variables of the calling user that change what programs print, or which daemon or repository they ask: the sections on
+# the environment of sinfo(1), squeue(1), scontrol(1), sacct(1), systemctl(1), git(1), docker(1), tar and grep.
+FOREIGN = re.compile(
+    r"(?:SINFO|SQUEUE|SCONTROL|SACCT|SACCTMGR)_\w+|SLURM_(?:CLUSTERS|TIME_FORMAT|BITSTR_LEN|DEBUG_FLAGS)"
+    r"|SYSTEMD_(?:COLORS|PAGER|LESS|URLIFY|LOG_\w+)|GIT_(?:DIR|WORK_TREE|INDEX_FILE|PREFIX|TRACE\w*)"
+    r"|DOCKER_(?:HOST|CONTEXT)|(?:TAR|GREP)_OPTIONS|POSIXLY_CORRECT|COLUMNS"
+)
 LONGEST = 160  # characters of a command in a message
 GOING = 3.0  # seconds that a killed program has to be gone
 
@@ -170,7 +178,7 @@ def run(
     argv:        the program and its arguments
     seconds:     after that long the program is killed, and with it whatever it has started
     text:        what it reads from its standard input; without it there is nothing to read
-    environment: variables beside those of this process
+    environment: variables beside those of this process, which are without FOREIGN
     only:        whether it gets those alone, and PATH
     cwd:         the directory that it starts in
     user:        the id of the user and the group that it runs as
@@ -181,7 +189,8 @@ def run(
     Raises NotRun where the program is not there, cannot be started, or does not end in time.
     """
     command = shown(argv)
-    inherited = {"PATH": os.environ.get("PATH", os.defpath)} if only else os.environ
+    own = {name: value for name, value in os.environ.items() if not FOREIGN.fullmatch(name)}
+    inherited = {"PATH": os.environ.get("PATH", os.defpath)} if only else own
     try:
         process = subprocess.Popen(
             list(argv),

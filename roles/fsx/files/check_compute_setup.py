@@ -75,10 +75,12 @@ def inner(found: Mapping[str, Any], key: str) -> dict[str, Any]:
 def ask(*line: str) -> tuple[int, str]:
     """Return how a program ended and its output; 127 where it is missing, 124 where it says nothing for 20 s."""
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/opt/slurm/bin"
+    # A user's settings of sinfo, such as SINFO_PARTITION, would hide a node.
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("SINFO_", "SLURM_CLUSTERS"))}
     try:
         done = subprocess.run(
             line,
-            env={**os.environ, "PATH": path, "LC_ALL": "C"},
+            env={**own, "PATH": path, "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

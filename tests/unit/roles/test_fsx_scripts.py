@@ -241,6 +241,12 @@ def test_slurm_is_asked_by_its_own_name_where_the_host_has_another(node: Node) -
     assert (code, end) == (1, "not well: Slurm")
 
 
+def test_a_users_settings_of_sinfo_hide_no_node(node: Node) -> None:
+    """sinfo(1): SINFO_PARTITION is like --partition, and a node of another partition is not printed."""
+    node.program("sinfo", '[ -n "$SINFO_PARTITION" ] || echo "drained maintenance"')
+    assert node.check(SINFO_PARTITION="cpu")[1]["Slurm"] == "FAILED   drained: maintenance"
+
+
 def test_efa_that_does_not_answer(node: Node) -> None:
     (node.root / "opt/amazon/efa/bin/fi_info").write_text(
         "#!/bin/sh\necho 'fi_getinfo: -61 (No data available)'\nexit 61"

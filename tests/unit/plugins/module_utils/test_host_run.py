@@ -91,6 +91,17 @@ def test_variables_are_added_or_are_the_only_ones(program: Program, monkeypatch:
     assert run([path], 10, environment={"MINE": "too"}, only=True).out == " too C\n"
 
 
+def test_settings_of_the_caller_change_nothing_of_what_programs_print(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SINFO_PARTITION", "SLURM_CLUSTERS", "GIT_DIR", "DOCKER_HOST", "SYSTEMD_COLORS", "TAR_OPTIONS"):
+        monkeypatch.setenv(name, "foreign")
+    monkeypatch.setenv("SLURM_CONF", "/opt/slurm/etc/slurm.conf")
+    assert "foreign" not in run([program("env")], 10).out
+    assert "SLURM_CONF=/opt/slurm/etc/slurm.conf" in run([program("env")], 10).out
+    assert "SLURM_CLUSTERS=a" in run([program("env")], 10, environment={"SLURM_CLUSTERS": "a"}).out
+
+
 def test_bytes_that_are_no_text_do_not_end_it(program: Program) -> None:
     assert run([program(r"printf 'a\xffb'")], 10).out == "a\ufffdb"
 
