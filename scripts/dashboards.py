@@ -586,7 +586,12 @@ GPU_ROWS = (
                 Column("Model", label="modelName"),
                 Column("Job", label="hpc_job", link=JOB_LINK),
                 Column("UUID", label="UUID"),
-                Column("XIDs", f"sum by (UUID) (max by (UUID, xid) ({XIDS % 'NODE'}))", limits=ALARM),
+                Column(
+                    "XIDs",
+                    f"sum by (UUID) (max by (UUID, xid) ({XIDS % 'NODE'})) "
+                    "or on (UUID) 0 * max by (UUID) (DCGM_FI_DEV_GPU_TEMP{NODE})",
+                    limits=ALARM,
+                ),
                 of_gpu("Uncorrected ECC", "ECC_DBE_VOL_TOTAL", limits=ALARM),
                 of_gpu("Rows remapped", "UNCORRECTABLE_REMAPPED_ROWS", limits=NOTICE),
                 of_gpu("Remapping failed", "ROW_REMAP_FAILURE", limits=ALARM),

@@ -183,7 +183,7 @@ def test_panels_of_one_node_are_empty_until_one_is_chosen(on: On, job: str) -> N
     assert len(queries) > 5
     (cluster,) = get("label/pc_cluster/values", **{"match[]": f'up{{pc_node="{NODE}"}}'})
     for query in queries:
-        filled = query.replace("$cluster", cluster)
+        filled = query.replace("$cluster", cluster).replace("$__range", "30m")
         assert has_data(filled.replace("$node", NODE)), query
         assert not has_data(filled.replace("$node", ".*")), query
 
