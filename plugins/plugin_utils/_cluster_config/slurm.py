@@ -126,11 +126,14 @@ def _entry(cluster: Cluster, name: str) -> dict[str, Any]:
 
 
 def _count_gpus(cluster: Cluster) -> None:
-    """Have Slurm count GPUs where it keeps accounts or has metrics of its own, beside what the user has it count."""
+    """Have Slurm count GPUs if it keeps accounts in a database, beside what the user has it count.
+
+    Without slurmdbd, slurmctld 24.11.5 ends with "fatal: slurmdbd is required to run with TRES gres/gpu".
+    """
     draft = cluster.draft
     storage = str(_setting(cluster, "AccountingStorageType") or "").lower()
     database = any(draft.get(*_PATH, key) for key in ("Database", "ExternalSlurmdbd")) or storage.endswith("/slurmdbd")
-    if not database and _setting(cluster, "MetricsType") != metrics.PLUGIN:
+    if not database:
         return
     entry = _entry(cluster, _TRES)
     if not entry:

@@ -251,10 +251,10 @@ def test_efa_and_the_placement_group_are_chosen(variables: dict[str, Any], efa: 
     ("version", "components", "native", "expected"),
     [
         ("3.15.0", None, None, None),
-        ("3.16.0", None, None, [{"MetricsType": "metrics/openmetrics"}, {"AccountingStorageTRES": "gres/gpu"}]),
+        ("3.16.0", None, None, [{"MetricsType": "metrics/openmetrics"}]),
         ("3.16.1", ["docker"], None, None),
         ("3.16.1", None, False, None),
-        ("3.16.1", [], True, [{"MetricsType": "metrics/openmetrics"}, {"AccountingStorageTRES": "gres/gpu"}]),
+        ("3.16.1", [], True, [{"MetricsType": "metrics/openmetrics"}]),
     ],
 )
 def test_slurm_has_metrics_of_its_own_where_the_version_can(
@@ -484,7 +484,6 @@ def test_what_follows_from_components_gives_way_to_what_the_user_has() -> None:
     assert settings["CustomSlurmSettings"] == [
         {"MaxArraySize": 5},
         {"MetricsType": "metrics/openmetrics"},
-        {"AccountingStorageTRES": "gres/gpu"},
     ]
     assert settings["Dns"] == {"DisableManagedDns": True}
 
