@@ -1,6 +1,10 @@
 # Copyright: Contributors to the pcluster.postboot project
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Which line states the reason, on what real programs have printed."""
+"""Which line states the reason, on what real programs have printed.
+
+Not captured from a program, but written after its known messages: apt's unmet dependency, dpkg's script failure, gpgv,
+systemctl, the Python traceback, and amazon-cloudwatch-agent-ctl.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +85,7 @@ E: Unable to correct problems, you have held broken packages.
 """,
         "docker-ce : Depends: containerd.io (>= 1.7.27) but it is not installable",
     ),
-    "dpkg 1.21.22, a script of a package": (
+    "dpkg, a script of a package": (
         """\
 Selecting previously unselected package demo.
 Preparing to unpack .../demo.deb ...
